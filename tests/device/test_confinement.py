@@ -92,7 +92,7 @@ sys.stdout.write(json.dumps([to_json(done), [sorted(each) for each in seen], chi
     def test_model_runs_within_the_limit(self, tmp_path: Path) -> None:
         body = """
 import numpy as np
-from onefold.device import probe_program
+from onefold.agent import probe_program
 from onefold.device.probe import probe_models
 done = confine([int(sys.argv[1])], 500_000_000)
 sys.stdout.write(str(probe_program.overhead_us(probe_models(), 0.01)))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from onefold.agent import probe_program
 from onefold.device import host as host_module
-from onefold.device import probe_program
 from onefold.device.catalog import devices, read_devices, save_device
 from onefold.device.device import Device
 from onefold.device.host import calibrate, describe, host

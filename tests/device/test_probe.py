@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import pytest
 
-from onefold.device import probe_program
+from onefold.agent import probe_program
 from onefold.device.catalog import device, read_devices, save_device
 from onefold.device.probe import device_from_probe, probe_models, probe_source
 from onefold.vocabulary.errors import DeviceError

@@ -33,6 +33,18 @@ def bytes_of(*shapes: tuple[int, ...]) -> float:
     return 4.0 * sum(int(np.prod(shape)) for shape in shapes)
 
 
+def with_open_dimensions(model: Path, path: Path) -> Path:
+    """Write a model whose inputs have no fixed dimension but that of channels."""
+    loaded = onnx.load(str(model))
+    for value in loaded.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for axis in [0, *range(1 if len(dims) == 2 else 2, len(dims))]:
+            dims[axis].dim_param = f"open_{axis}"
+    del loaded.graph.value_info[:]
+    onnx.save(loaded, str(path))
+    return path
+
+
 class TestOperatorCosts:
     def test_convolutional_network(self, tmp_path: Path) -> None:
         ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), BATCH)
@@ -87,6 +99,22 @@ class TestOperatorCosts:
         one, eight = operator_costs(path, 1), operator_costs(path, 8)
         assert sum(op.flops for op in eight) == 8 * sum(op.flops for op in one)
         assert sum(op.moved_bytes for op in eight) < 8 * sum(op.moved_bytes for op in one)
+
+    @pytest.mark.parametrize(
+        ("network", "sample"),
+        [(Words(), torch.zeros(1, 20, dtype=torch.long)), (pictures()[:4], torch.zeros(1, 3, 32, 32))],
+        ids=["text", "pictures"],
+    )
+    def test_open_dimensions_are_those_of_the_samples(
+        self, tmp_path: Path, network: torch.nn.Module, sample: torch.Tensor
+    ) -> None:
+        path = exported(network, sample, tmp_path / "m.onnx")
+        opened = with_open_dimensions(path, tmp_path / "open.onnx")
+        (name,) = (value.name for value in onnx.load(str(path)).graph.input)
+        fixed = operator_costs(path, BATCH)
+        costs = operator_costs(opened, BATCH, {name: tuple(sample.shape)})
+        assert [cost.flops for cost in costs] == [cost.flops for cost in fixed]
+        assert [cost.moved_bytes for cost in costs] == [cost.moved_bytes for cost in fixed]
 
     def test_transposed_convolution(self, tmp_path: Path) -> None:
         network = torch.nn.Sequential(torch.nn.ConvTranspose2d(4, 6, 2, stride=2))

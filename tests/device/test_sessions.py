@@ -29,7 +29,8 @@ from misbehaving_models import endless
 from onefold.device import Device, EmulatedSession, HostSession, Session, TimingEffort, open_session, runtime
 from onefold.device.catalog import device
 from onefold.device.roofline import latency_ratio, operator_costs
-from onefold.device.runner import Runner, session_options
+from onefold.device.runner import HostRunner
+from onefold.device.session_options import session_options
 from onefold.serving.export import export
 from onefold.vocabulary.errors import MeasuringFailed, ModelError, TooLarge
 from onefold.vocabulary.records import to_json
@@ -147,6 +148,22 @@ class TestEmulated:
         expected = latency_ratio(operator_costs(model, 16), this_host, pi, 2)
         assert session._ratio(model, point) == expected
         assert expected > 1
+
+    def test_open_dimensions_are_emulated_with_those_of_the_samples(
+        self, emulated_session: EmulatedSession, tmp_path: Path
+    ) -> None:
+        """A network with a fixed length and the same one with an open length cost the same."""
+        network, samples = nn.Conv1d(4, 8, 3), torch.zeros(1, 4, 500)
+        fixed = export(network, [samples], tmp_path / "fixed.onnx")
+        loaded = onnx.load(str(fixed))
+        loaded.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "length"
+        opened, inputs = tmp_path / "open.onnx", tmp_path / "inputs.npz"
+        onnx.save(loaded, str(opened))
+        np.savez(inputs, **{loaded.graph.input[0].name: samples.numpy()})
+        for model in (fixed, opened):
+            emulated_session.prepare(model, inputs, [ServingPoint()])
+        costs, others = (emulated_session._operator_costs(model, 1) for model in (fixed, opened))
+        assert [cost.flops for cost in costs] == [cost.flops for cost in others]
 
     def test_threads_are_limited_by_this_machine(self, this_host: Device) -> None:
         session = EmulatedSession(replace(this_host, name="large", cores=4096), this_host)
@@ -351,7 +368,7 @@ class TestRunner:
             assert options.get_session_config_entry("session.intra_op.allow_spinning") == allowed
 
     def test_batches_repeat_the_samples(self, model: Path) -> None:
-        runner = Runner()
+        runner = HostRunner()
         runner.open(str(model), str(model.with_suffix(".npz")), to_json(ServingPoint()))
         session = runner._session(ServingPoint())
         with np.load(model.with_suffix(".npz")) as kept:
@@ -362,22 +379,22 @@ class TestRunner:
         assert runner._feed(session, 3)["input0"].shape == (3, 4)
 
     def test_random_inputs_have_the_right_type(self, model: Path) -> None:
-        runner = Runner()
+        runner = HostRunner()
         runner.open(str(model), None, to_json(ServingPoint()))
         feed = runner._feed(runner._session(ServingPoint()), 5)["input0"]
         assert feed.shape == (5, 4)
         assert feed.dtype == np.float32
 
     def test_batch_sizes_share_a_session(self, model: Path) -> None:
-        runner = Runner()
+        runner = HostRunner()
         for size in (1, 8, 100):
             runner.open(str(model), None, to_json(ServingPoint(size)))
         runner.open(str(model), None, to_json(ServingPoint(1, graph_level="none")))
         assert len(runner._sessions) == 2
 
     def test_answers_are_json(self, model: Path) -> None:
-        runner = Runner()
+        runner = HostRunner()
         runner.open(str(model), None, to_json(ServingPoint()))
         answer = runner.time(str(model), None, to_json(ServingPoint()), to_json(SHORT))
         assert json.loads(json.dumps(answer)) == answer
-        assert len(answer["times"]) >= SHORT.min_runs
+        assert answer["runs"] >= SHORT.min_runs

@@ -98,7 +98,7 @@ def loads_library(folder: Path, marker: Path) -> bool:
 def imports_workload(folder: Path, marker: Path) -> bool:
     """Import the workload that the card names, as Onefold does for a folder that is trusted."""
     reference = json.loads((folder / "model.json").read_text())["workload"]
-    load(reference.removeprefix("compressed+"))
+    load(reference)
     return marker.exists()
 
 
@@ -329,11 +329,6 @@ def workload_beside_the_folder(folder: Path, marker: Path) -> None:
 def workload_in_the_current_folder(folder: Path, marker: Path) -> None:
     evil_module(folder, marker, Path("evil_module.py"))
     with_workload(folder, "evil_module:W")
-
-
-@attack(CARD, imports_workload)
-def workload_in_a_wrapper(folder: Path, marker: Path) -> None:
-    with_workload(folder, f"compressed+{evil_module(folder, marker, folder / 'evil.py')}:W")
 
 
 @attack(CARD, imports_workload)

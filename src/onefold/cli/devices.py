@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -18,15 +18,18 @@ from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.serving import open_model
 from onefold.device import STANDARD, Device, open_session
-from onefold.device.catalog import HOST, device, devices, read_devices, save_device
+from onefold.device.agent_connection import AgentConnection
+from onefold.device.agent_device import PROBE_S, device_of_agent
+from onefold.device.catalog import HOST, check_name, device, devices, read_devices, remove_device, save_device
 from onefold.device.emulator_correction import BoardMeasurement, EmulatorFit, fit_emulator, read_board_measurements
 from onefold.device.host import calibrate as calibrate_host
 from onefold.device.host import find_device
 from onefold.device.host import host as this_machine
+from onefold.device.pairing import find_pairing, pair, remove_pairing, save_pairing
 from onefold.device.probe import device_from_probe, probe_source
 from onefold.serving.space import ServingSpace
 from onefold.study import Home
-from onefold.vocabulary.errors import DeviceError, TooLarge
+from onefold.vocabulary.errors import DeviceError, DeviceUnavailable, TooLarge
 from onefold.vocabulary.quantities import duration, number, size
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import Served, ServingPoint
@@ -37,9 +40,12 @@ app = typer.Typer(help="List, calibrate and add devices that models are served o
 @app.callback()
 def catalog(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """List all devices of the catalog and those that you added."""
-    if context.invoked_subcommand is not None:
-        return
-    known = devices(Home(home).devices)
+    if context.invoked_subcommand is None:
+        _list(Home(home), as_json=as_json)
+
+
+def _list(home: Home, *, as_json: bool) -> None:
+    known = devices(home.devices)
     if as_json:
         out.out(json.dumps({name: to_json(board) for name, board in known.items()}))
         return
@@ -55,6 +61,12 @@ def catalog(context: typer.Context, home: HomeOption = None, as_json: JsonOption
     out.print("\nGFLOP/s are per core. This machine is `host`; its figures are measured on first use.")
 
 
+@app.command("list")
+def list_devices(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List all devices of the catalog and those that you added."""
+    _list(Home(home), as_json=as_json)
+
+
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help="The device")], home: HomeOption = None, as_json: JsonOption = False
@@ -64,9 +76,25 @@ def show(
     if as_json:
         out.out(json.dumps(to_json(target)))
         return
-    for key, value in to_json(target).items():
-        if value not in (None, ""):
+    rows = {**to_json(target), **_present_state(target, Home(home))}
+    for key, value in rows.items():
+        if value not in (None, "", [], {}):
             out.print(f"{key:16} {number(value) if isinstance(value, (int, float)) else value}", soft_wrap=True)
+
+
+def _present_state(target: Device, home: Home) -> dict[str, Any]:
+    """Return what the agent of a device reports now; nothing for other devices."""
+    if not target.agent or (pairing := find_pairing(target.name, home.pairings)) is None:
+        return {}
+    try:
+        with pairing.connect(target.name, patience_s=0.0) as connection:
+            status = connection.status()
+    except DeviceUnavailable as error:
+        return {"now": str(error)}
+    board = status["board"]
+    names = ("frequencies_ghz", "governor", "temperature_c", "throttling", "load", "energy")
+    now = {name: board.get(name) for name in names}
+    return {"address": pairing.address, "agent version": status.get("version"), **now}
 
 
 @app.command()
@@ -98,22 +126,68 @@ def probe() -> None:
 
 @app.command()
 def add(
-    file: Annotated[Path, typer.Argument(help="Output of the probe (JSON), or a TOML file of devices")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|NAME", help="Output of the probe (JSON), a TOML file of devices, or a new name"),
+    ],
+    agent: Annotated[str | None, typer.Option(help="Address of the agent on the board: HOST:PORT")] = None,
+    code: Annotated[str | None, typer.Option(help="Pairing code that the agent printed (default: ask)")] = None,
+    seconds: Annotated[float, typer.Option(help="Duration of the benchmark by the agent")] = PROBE_S,
     name: Annotated[str | None, typer.Option(help="Name of the board")] = None,
     like: Annotated[str | None, typer.Option(help="Device whose power to assume if the board has no sensor")] = None,
     idle_w: Annotated[float | None, typer.Option(help="Power of the idle board in watts")] = None,
     busy_w: Annotated[float | None, typer.Option(help="Power with all cores busy in watts")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Add a benchmarked board, or the devices of a TOML file, to your devices."""
+    """Add a board with an agent, a benchmarked board, or the devices of a TOML file to your devices."""
     home_folder = Home(home)
-    if file.suffix == ".toml":
+    model = find_device(like, home_folder.devices) if like else None
+    if agent is not None:
+        connection = _paired(name or str(file), agent, code, home_folder)
+        with connection, out.status(f"paired; benchmarking {connection.name} …"):
+            added = [device_of_agent(connection, idle_w=idle_w, busy_w=busy_w, like=model, seconds=seconds)]
+    elif file.suffix == ".toml":
         added = read_devices(file)
     else:
-        model = find_device(like, home_folder.devices) if like else None
         added = [device_from_probe(file, name, idle_w=idle_w, busy_w=busy_w, like=model)]
     for each in added:
         out.print(f"{each.name}: saved in {save_device(each, home_folder.devices)}", soft_wrap=True)
+
+
+def _paired(name: str, address: str, code: str | None, home: Home) -> AgentConnection:
+    """Pair with the agent of a board, unless this machine is paired with it already."""
+    check_name(name, "device")
+    if name == HOST:
+        raise DeviceError(f"the name {HOST!r} is reserved for this machine; choose another")
+    pairing = find_pairing(name, home.pairings)
+    if code is None and pairing is not None:
+        pairing = replace(pairing, address=address)  # the board may have moved
+    else:
+        entered = code if code is not None else typer.prompt("pairing code, as the agent printed it", err=True)
+        pairing = pair(name, address, entered)
+    save_pairing(pairing, name, home.pairings)
+    return pairing.connect(name)
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="A device that you added")],
+    home: HomeOption = None,
+) -> None:
+    """Remove a device that you added, and end the pairing with its agent."""
+    home_folder = Home(home)
+    pairing = find_pairing(name, home_folder.pairings)
+    if not remove_device(name, home_folder.devices) and pairing is None:
+        device(name, home_folder.devices)  # raises for an unknown name
+        raise DeviceError(f"{name} is a device of the catalog, or of a file with several; only added ones are removed")
+    if pairing is not None:
+        try:
+            with pairing.connect(name, patience_s=0.0) as connection:
+                connection.call("DELETE", "/v1/pair")
+        except DeviceError as error:
+            out.print(f"note: the agent still knows this machine: {error}", soft_wrap=True)
+        remove_pairing(name, home_folder.pairings)
+    out.print(f"{name}: removed")
 
 
 @app.command("fit")
@@ -128,6 +202,8 @@ def fit_to(
     home_folder = Home(home)
     if name == HOST:
         raise DeviceError("this machine is not emulated; calibrate it with: onefold devices calibrate")
+    if device(name, home_folder.devices).agent:
+        raise DeviceError(f"{name} is measured through its agent, not emulated")
     target, measured = device(name, home_folder.devices), read_board_measurements(points)
     served, grid = _emulate(target, model, measured, home_folder)
 

@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 1_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _FIELDS = {field.name: field for field in fields(Device) if field.name != "name"}
 _INTEGERS = {"cores", "memory_bytes"}
-_STRINGS = {"title", "architecture", "source", "note"}
+_STRINGS = {"title", "architecture", "source", "note", "agent", "runtime"}
 _MAY_BE_ZERO = {"idle_w", "busy_w", "overhead_us"}
 
 
@@ -83,7 +83,7 @@ def save_device(device: Device, folder: Path) -> Path:
     lines = [f"[{device.name}]"]
     for name in _FIELDS:
         value = getattr(device, name)
-        if value is not None:
+        if value is not None and not (value == "" and _FIELDS[name].default == ""):
             # JSON strings and numbers are valid TOML, except for DEL, which JSON does not escape.
             lines.append(f"{name} = {json.dumps(value, ensure_ascii=False).replace(chr(127), '')}")
     path = folder / f"{device.name}.toml"
@@ -93,6 +93,15 @@ def save_device(device: Device, folder: Path) -> Path:
     except OSError as error:
         raise DeviceError(f"device {device.name!r} cannot be written to {path}: {error.strerror}") from error
     return path
+
+
+def remove_device(name: str, folder: Path) -> bool:
+    """Remove the device of NAME.toml in `folder`; return whether there was one that stands alone in its file."""
+    path = folder / f"{name}.toml"
+    if name == HOST or not path.is_file() or len(read_devices(path)) > 1:
+        return False
+    path.unlink()
+    return True
 
 
 def check_name(name: str, where: str) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.device.probe_program import GROUPS, group_folders
+from onefold.agent.probe_program import GROUPS, group_folders
 from onefold.processes import pin_to_cores
 from onefold.vocabulary.errors import DeviceError
 

@@ -24,13 +24,18 @@ class Device:
     architecture: str = ""
     frequency_ghz: float | None = None
     overhead_us: float = 5.0  # dispatch overhead of one operator on one core
-    source: str = "catalog"  # catalog, user, calibrated (here), probe (on the board), fitted (to measured points)
+    source: str = "catalog"  # catalog, user, calibrated (here), probe (on the board), agent, fitted (to points)
     note: str = ""  # the origin of the figures
+    agent: str = ""  # fingerprint of the certificate of its agent; without one, the device is emulated
+    runtime: str = ""  # inference runtime of its agent, with the version
 
     @property
     def digest(self) -> str:
         """Return a hash of the figures: measurements are valid only for the figures that they were taken with."""
         figures = {key: value for key, value in to_json(self).items() if key not in ("title", "source", "note")}
+        for name in ("agent", "runtime"):  # devices without one have the digest that they had in older versions
+            if not figures[name]:
+                del figures[name]
         return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]
 
     def power_w(self, busy_cores: float) -> float:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from onefold.agent.timing_effort import TimingEffort
+from onefold.arrays.headers import open_regular_file, read_headers
 from onefold.device.device import Device
 from onefold.device.host_session import HostSession
 from onefold.device.measuring_process import HANG_TIMEOUT_S
+from onefold.device.onnx_graph import NO_SHAPES, Shapes
 from onefold.device.roofline import OperatorCost, latency_ratio, operator_costs, uncounted_kinds
-from onefold.device.timing_effort import TimingEffort
 from onefold.processes import available_cores
 from onefold.vocabulary.errors import TooLarge
 from onefold.vocabulary.quantities import size
@@ -26,6 +28,8 @@ class EmulatedSession:
     follows from the device's power. Every result is labeled `emulated`.
     """
 
+    needs_host = True
+
     def __init__(self, device: Device, host: Device, hang_timeout_s: float = HANG_TIMEOUT_S) -> None:
         self.device = device
         cores = available_cores()[: device.cores]
@@ -34,6 +38,7 @@ class EmulatedSession:
         )
         self._ratios: dict[tuple[Path, int, int], float] = {}
         self._costs: dict[tuple[Path, int], tuple[OperatorCost, ...]] = {}
+        self._samples: dict[Path, Shapes] = {}  # by model
 
     @property
     def threads(self) -> int:
@@ -49,9 +54,13 @@ class EmulatedSession:
         """Return the `Confinement` of the process that serves, as JSON."""
         return self._host_session.confinement
 
+    def begin(self, run: str) -> None:
+        self._host_session.begin(run)
+
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         self._check_memory(model)
         self._host_session.prepare(model, inputs, points)
+        self._use_samples(model, _shapes(inputs) if inputs is not None else NO_SHAPES)
         for point in points:
             self._ratio(model, point)
 
@@ -90,8 +99,14 @@ class EmulatedSession:
 
     def _operator_costs(self, model: Path, batch_size: int) -> tuple[OperatorCost, ...]:
         if (model, batch_size) not in self._costs:
-            self._costs[model, batch_size] = operator_costs(model, batch_size)
+            self._costs[model, batch_size] = operator_costs(model, batch_size, self._samples.get(model, NO_SHAPES))
         return self._costs[model, batch_size]
+
+    def _use_samples(self, model: Path, samples: Shapes) -> None:
+        if self._samples.get(model, NO_SHAPES) != samples:
+            self._ratios = {key: ratio for key, ratio in self._ratios.items() if key[0] != model}
+            self._costs = {key: costs for key, costs in self._costs.items() if key[0] != model}
+        self._samples[model] = samples
 
     def _check_memory(self, model: Path, needed_bytes: int = 0) -> None:
         needed_bytes = max(needed_bytes, model.stat().st_size if model.is_file() else 0)
@@ -107,3 +122,9 @@ class EmulatedSession:
 
     def __exit__(self, *exc: object) -> None:
         self._host_session.__exit__(*exc)
+
+
+def _shapes(inputs: Path) -> Shapes:
+    """Return the shapes of the arrays in an .npz file by name."""
+    with open_regular_file(inputs) as file:
+        return {name: header.shape for name, header in read_headers(file, inputs).items()}

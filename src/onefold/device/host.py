@@ -27,7 +27,7 @@ def describe() -> Device:
     Cores are those that this process may use, and memory is limited by its control group. Power is that of the modelled
     meter: a constant per busy core and nothing for an idle machine.
     """
-    from onefold.device import probe_program
+    from onefold.agent import probe_program
 
     architecture = platform.machine()
     cores = probe_program.core_count()
@@ -55,7 +55,7 @@ def calibrate(seconds: float = 2.0) -> Device:
     Compute and overhead are those of one thread; bandwidth is the higher of one thread and all cores. Each figure is a
     median that includes contention, so calibrate on a quiet machine.
     """
-    from onefold.device import probe_program
+    from onefold.agent import probe_program
     from onefold.device.probe import probe_models
 
     described, models = describe(), probe_models()

@@ -7,14 +7,15 @@ MAX_ATTEMPTS times, each time in a new process.
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
+from onefold.agent.oom_kills import oom_kills
+from onefold.agent.process_output import is_out_of_memory, last_output
 from onefold.device.device import Device
-from onefold.device.oom_kills import oom_kills
 from onefold.processes import JSON, SUSPENDED, Watch, Worker, describe_exit
 from onefold.vocabulary.errors import DeviceError, MeasuringFailed, ModelError, TooLarge
 from onefold.vocabulary.quantities import size
@@ -23,9 +24,7 @@ HANG_TIMEOUT_S = 120.0  # for creating a session or running one batch
 START_TIMEOUT_S = 120.0  # until the process has imported the runtime and is confined
 MAX_ATTEMPTS = 3  # at a request whose process dies or is suspended
 POLL_S = 0.2
-OUTPUT_BYTES = 4096  # of the end of what a process printed
 LARGE_SHARE = 0.1  # of the device's memory: what the kernel kills because memory ran out holds at least as much
-OUT_OF_MEMORY = ("out of memory", "allocate memory", "bad_alloc", "bad allocation")  # in messages of the runtime
 
 
 class _ProcessLost(Exception):
@@ -33,7 +32,7 @@ class _ProcessLost(Exception):
 
 
 class MeasuringProcess:
-    """Answer the requests of `onefold.device.runner` in a process confined to `cores` and `memory_bytes`.
+    """Answer the requests of a session in a process confined to `cores` and `memory_bytes`.
 
     A context manager. `device` is the one that messages name. A request that shows no progress for `hang_timeout_s`
     fails: creating a session and running one batch are progress.
@@ -56,8 +55,8 @@ class MeasuringProcess:
         """Return the id of the process, or None if there is none."""
         return self._worker.pid if self._worker is not None else None
 
-    def ask(self, action: str, **message: Any) -> Any:
-        """Return the answer to a request, which may have been tried several times.
+    def ask(self, action: str, model: Path, inputs: Path | None, **message: Any) -> Any:
+        """Return the answer to a request about a model, which may have been tried several times.
 
         Raises:
             DeviceError: The process was not started, or cannot be.
@@ -67,9 +66,10 @@ class MeasuringProcess:
         """
         if self._worker is None:
             raise DeviceError("the session is not open; use it in a with block")
+        request = {"do": action, "model": str(model), "inputs": str(inputs) if inputs else None, **message}
         for _ in range(MAX_ATTEMPTS):
             try:
-                return self._ask({"do": action, **message}, self._hang_timeout_s)
+                return self._ask(request, self._hang_timeout_s)
             except _ProcessLost as lost:
                 reason = str(lost)
             except TimeoutError:
@@ -93,7 +93,7 @@ class MeasuringProcess:
         except (EOFError, OSError):
             raise self._death() from None
         if "error" in answer:
-            if any(sign in answer["error"].lower() for sign in OUT_OF_MEMORY):
+            if is_out_of_memory(answer["error"]):
                 raise self._too_large()
             raise ModelError(f"the model cannot be served on {self._device.name}: {answer['error']}")
         return answer["answer"]
@@ -125,8 +125,8 @@ class MeasuringProcess:
             return self._too_large()
         if code == -signal.SIGKILL:
             return _ProcessLost("was killed by signal 9 (SIGKILL)")
-        printed = self._last_output()
-        if code == -signal.SIGABRT and any(sign in printed.lower() for sign in OUT_OF_MEMORY):
+        printed = last_output(self._output)
+        if code == -signal.SIGABRT and is_out_of_memory(printed):
             return self._too_large()
         last_line = f" ({printed.splitlines()[-1].strip()})" if printed else ""
         return _ProcessLost(describe_exit(code) + last_line)
@@ -147,13 +147,6 @@ class MeasuringProcess:
 
     def _count_oom_kills(self) -> int:
         return oom_kills((self.confinement or {}).get("group"))
-
-    def _last_output(self) -> str:
-        if self._output is None:
-            return ""
-        end = self._output.seek(0, os.SEEK_END)
-        self._output.seek(max(0, end - OUTPUT_BYTES))
-        return self._output.read().decode(errors="replace").strip()
 
     def _restart(self) -> None:
         self.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.device.inference_session import open_inference_session
+from onefold.agent.inference_session import open_inference_session
+from onefold.agent.random_inputs import DYNAMIC_SIZE
 from onefold.device.operator_costs import ABSENT, Tensor
 from onefold.processes import scratch_folder
 from onefold.vocabulary.error_text import headline
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import onnx
 
 _MAX_SHAPE_ELEMENTS = 1024  # shape inference may need constants up to this size; larger weights are dropped
+Shapes = Mapping[str, Sequence[int]]  # of sample inputs, by the name of the input
+NO_SHAPES: Shapes = {}
 _ELIMINATED = {"Constant", "Identity", "Dropout"}  # removed by ONNX Runtime
 
 
@@ -31,18 +34,18 @@ class GraphNode:
     outputs: tuple[Tensor, ...]
 
 
-def read_nodes(model: Path, batch_size: int) -> list[GraphNode]:
+def read_nodes(model: Path, batch_size: int, samples: Shapes = NO_SHAPES) -> list[GraphNode]:
     """Return the operators that run at inference, in topological order.
 
-    A dynamic first dimension of an input is the batch, as is every dimension of the same name; other dynamic dimensions
-    are 1. Operators that depend on constants alone are folded before inference, so they are left out. Raises ModelError
-    if the file is not an ONNX model.
+    A dynamic first dimension of an input is the batch, as is every dimension of the same name. Other dynamic dimensions
+    are those of the samples, or 1 without samples, as when the model runs. Operators that depend on constants alone are
+    folded before inference, so they are left out. Raises ModelError if the file is not an ONNX model.
     """
     import onnx
 
     try:
         loaded = onnx.load(str(model), load_external_data=False)
-        fixed = _with_static_shapes(loaded, batch_size)
+        fixed = _with_static_shapes(loaded, batch_size, samples)
         shaped = onnx.shape_inference.infer_shapes(fixed, data_prop=True)
     except FileNotFoundError:
         raise ModelError(f"there is no model {model}; give the path of an ONNX file") from None
@@ -75,7 +78,7 @@ def _runtime_nodes(graph: onnx.GraphProto, tensors: Mapping[str, Tensor], consta
         )
 
 
-def _with_static_shapes(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
+def _with_static_shapes(model: onnx.ModelProto, batch_size: int, samples: Shapes) -> onnx.ModelProto:
     """Return a copy with static input shapes, whose large weights are inputs without values."""
     import onnx
 
@@ -84,10 +87,15 @@ def _with_static_shapes(model: onnx.ModelProto, batch_size: int) -> onnx.ModelPr
     graph = fixed.graph
     shapes = [value.type.tensor_type.shape for value in graph.input]
     batch = {shape.dim[0].dim_param for shape in shapes if shape.dim and not shape.dim[0].HasField("dim_value")}
-    for shape in shapes:
+    for value, shape in zip(graph.input, shapes):
+        sample = samples.get(value.name, ())
         for axis, dim in enumerate(shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 1:
-                dim.dim_value = batch_size if axis == 0 or (dim.dim_param and dim.dim_param in batch) else 1
+            if dim.HasField("dim_value") and dim.dim_value >= 1:
+                continue
+            if axis == 0 or (dim.dim_param and dim.dim_param in batch):
+                dim.dim_value = batch_size
+            else:
+                dim.dim_value = sample[axis] if axis < len(sample) else DYNAMIC_SIZE
     del graph.value_info[:]
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")

@@ -30,7 +30,7 @@ _FIGURES = ("gflops", "bandwidth_gbps", "overhead_us", "cores", "memory_bytes")
 
 def probe_source() -> str:
     """Return the source of a program that benchmarks a board with numpy and onnxruntime and prints JSON."""
-    program = files("onefold.device").joinpath("probe_program.py").read_text(encoding="utf-8")
+    program = files("onefold.agent").joinpath("probe_program.py").read_text(encoding="utf-8")
     lines = [f"    {json.dumps(name)}: {json.dumps(model)},  # noqa: E501" for name, model in probe_models().items()]
     filled = "\n".join([_PLACEHOLDER.replace("{}\n", "{"), *lines, "}", ""])
     return program.replace(_PLACEHOLDER, filled)
@@ -62,16 +62,29 @@ def device_from_probe(
     Raises:
         DeviceError: The file is not an output of the probe, or the power is unknown.
     """
-    answer = _read(path)
+    return device_from_answer(_read(path), str(path), name, idle_w=idle_w, busy_w=busy_w, like=like)
+
+
+def device_from_answer(
+    answer: object,
+    where: str,
+    name: str | None = None,
+    *,
+    idle_w: float | None = None,
+    busy_w: float | None = None,
+    like: Device | None = None,
+) -> Device:
+    """Return the device described by what the probe answered; messages call its origin `where`."""
+    answer = _checked(answer, where)
     title = str(answer.get("title") or "")
     name = name or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:64].strip("-")
-    check_name(name, str(path))
+    check_name(name, where)
     if name == HOST:
-        raise DeviceError(f"{path}: the name {HOST!r} is reserved for this machine; choose another name")
-    idle, idle_source = _watts("idle_w", idle_w, answer, like, path)
-    busy, busy_source = _watts("busy_w", busy_w, answer, like, path)
+        raise DeviceError(f"{where}: the name {HOST!r} is reserved for this machine; choose another name")
+    idle, idle_source = _watts("idle_w", idle_w, answer, like, where)
+    busy, busy_source = _watts("busy_w", busy_w, answer, like, where)
     if busy < idle:
-        raise DeviceError(f"{path}: busy_w must be at least idle_w, but {busy:g} is below {idle:g}")
+        raise DeviceError(f"{where}: busy_w must be at least idle_w, but {busy:g} is below {idle:g}")
     frequency = answer.get("frequency_ghz")
     return Device(
         name=name,
@@ -91,25 +104,28 @@ def device_from_probe(
     )
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> object:
     try:
-        answer = read_json(path)
+        return read_json(path)
     except OSError as error:
         raise DeviceError(f"the output of the probe {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DeviceError(f"{path} is not JSON written by the probe: {error}") from error
+
+
+def _checked(answer: object, where: str) -> Mapping[str, Any]:
     if not isinstance(answer, dict) or answer.get("onefold_probe") != 1:
-        raise DeviceError(f"{path} was not written by the probe; create it with: python probe.py > {path.name}")
+        raise DeviceError(f"{where} was not written by the probe; create it with: python probe.py > {Path(where).name}")
     for field in _FIGURES:
         value: Any = answer.get(field)
         least = 0 if field == "overhead_us" else 1e-9
         if not _is_number(value) or value < least:
-            raise DeviceError(f"{path}: {field} must be a number above 0, got {value!r}; run the probe again")
+            raise DeviceError(f"{where}: {field} must be a number above 0, got {value!r}; run the probe again")
     return answer
 
 
 def _watts(
-    field: str, override: float | None, answer: Mapping[str, Any], like: Device | None, path: Path
+    field: str, override: float | None, answer: Mapping[str, Any], like: Device | None, where: str
 ) -> tuple[float, str]:
     """Return the watts and a description of their source."""
     if override is not None:
@@ -121,7 +137,7 @@ def _watts(
     if like is not None:
         return float(getattr(like, field)), f"of {like.name} ({like.source})"
     raise DeviceError(
-        f"{path}: the board has no power sensor; give {field}, or with `like` a device of the catalog that draws as "
+        f"{where}: the board has no power sensor; give {field}, or with `like` a device of the catalog that draws as "
         "much power"
     )
 

@@ -12,18 +12,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onefold.device.device import Device
-from onefold.device.onnx_graph import read_nodes
+from onefold.device.onnx_graph import NO_SHAPES, Shapes, read_nodes
 from onefold.device.operator_costs import OperatorCost, operator_cost
 from onefold.vocabulary.errors import DeviceError
 
 __all__ = ["OperatorCost", "latency_ratio", "operator_costs", "operator_time_s", "uncounted_kinds"]
 
 
-def operator_costs(model: Path, batch_size: int) -> tuple[OperatorCost, ...]:
-    """Return the cost of each operator of an ONNX file at a batch size. Raises ModelError if it is not a model."""
+def operator_costs(model: Path, batch_size: int, samples: Shapes = NO_SHAPES) -> tuple[OperatorCost, ...]:
+    """Return the cost of each operator of an ONNX file at a batch size, on inputs of the samples' shapes.
+
+    Raises ModelError if it is not a model.
+    """
     return tuple(
         operator_cost(node.name, node.kind, node.attributes, node.inputs, node.outputs)
-        for node in read_nodes(model, batch_size)
+        for node in read_nodes(model, batch_size, samples)
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol, Self
 
+from onefold.agent.timing_effort import TimingEffort
 from onefold.device.device import Device
 from onefold.device.emulated_session import EmulatedSession
 from onefold.device.host_session import HostSession
 from onefold.device.measuring_process import HANG_TIMEOUT_S
-from onefold.device.timing_effort import TimingEffort
+from onefold.device.pairing import find_pairing
+from onefold.device.remote_session import RemoteSession
+from onefold.vocabulary.errors import DeviceUnavailable
 from onefold.vocabulary.serving import Served, ServingPoint
 
 
@@ -31,8 +35,9 @@ class Session(Protocol):
     - A process that is killed or suspended by another program is replaced and the request repeated. Only if that
       happens again and again, or if a model makes no progress for the session's hang timeout, MeasuringFailed, a
       ModelError, is raised.
-    - A session is not thread-safe, and it does not check whether the machine is quiet: the caller holds the measurement
-      lock around `serve`. `prepare` and `memory` are not timed and need no lock.
+    - A device that does not answer is waited for; then DeviceUnavailable is raised. The session may be used further.
+    - A session is not thread-safe, and one that `needs_host` does not check whether this machine is quiet: the caller
+      does its `serve` inside `quiet_host`. `prepare` and `memory` are not timed and need no lock.
 
     `SessionContract` in `tests/device` tests these rules for any implementation.
     """
@@ -40,8 +45,18 @@ class Session(Protocol):
     device: Device
 
     @property
+    def needs_host(self) -> bool:
+        """Return whether it measures on this machine, which must be quiet meanwhile."""
+
+    @property
     def threads(self) -> int:
         """Return the largest number of intra-op threads that can be measured; more can only be predicted."""
+
+    def begin(self, run: str) -> None:
+        """Name the work that follows, on one architecture: what a board has answered for that name, it answers again.
+
+        Without a name, or where nothing outlives the session, everything is measured anew.
+        """
 
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         """Load a model for these serving points, so that `serve` starts without delay."""
@@ -60,16 +75,45 @@ class Session(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
-def open_session(device: Device, host: Device, hang_timeout_s: float = HANG_TIMEOUT_S) -> Session:
-    """Return a session for `device`, not yet entered: a real one for this machine (`host`), otherwise an emulated one.
-
-    A model that needs more than `hang_timeout_s` to be loaded or to answer one batch is given up.
+def open_session(
+    device: Device,
+    host: Device,
+    hang_timeout_s: float = HANG_TIMEOUT_S,
+    *,
+    pairings: Path | None = None,
+) -> Session:
+    """Return a session for a device, not yet entered: on this machine (`host`), through its agent, or emulated.
 
     This is the only place that chooses an implementation of `Session`.
+
+    Args:
+        device: The device.
+        host: This machine.
+        hang_timeout_s: A model that needs longer to be loaded or to answer one batch is given up.
+        pairings: The folder of the pairings with agents.
+
+    Raises:
+        DeviceUnavailable: The device has an agent that this machine is not paired with.
     """
     if device.name == host.name:
         return HostSession(device, hang_timeout_s=hang_timeout_s)
-    return EmulatedSession(device, host, hang_timeout_s)
+    if not device.agent:
+        return EmulatedSession(device, host, hang_timeout_s)
+    pairing = find_pairing(device.name, pairings) if pairings is not None else None
+    if pairing is None or pairing.fingerprint != device.agent:
+        raise DeviceUnavailable(
+            f"this machine is not paired with the agent of {device.name}; add the device again with a pairing code"
+        )
+    return RemoteSession(device, pairing.connect(device.name), hang_timeout_s)
+
+
+@contextmanager
+def quiet_host(session: Session, *quiet: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Enter what keeps this machine quiet, such as the measurement lock, if the session measures on it."""
+    with ExitStack() as stack:
+        for enter in quiet if session.needs_host else ():
+            stack.enter_context(enter())
+        yield
 
 
 def runtime() -> str:

@@ -24,11 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
-import onnxruntime as ort
-
 MODELS: dict[str, dict[str, Any]] = {}
 
 ARRAY_BYTES = 64_000_000  # larger than the caches
@@ -115,6 +110,10 @@ def _words(path: Path) -> list[str]:
 
 def open_model(model: bytes, threads: int, optimized: bool = True) -> Callable[[], Any]:
     """Return a function that runs the model once on zeros with this number of threads."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
+    import numpy as np
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -152,6 +151,8 @@ def compute_gflops(models: dict[str, dict[str, Any]], seconds: float, threads: i
 
 def bandwidth_gbps(seconds: float, threads: int = 1, array_bytes: int = ARRAY_BYTES) -> float:
     """Return the memory bandwidth in GB/s: the higher of copying and adding arrays."""
+    import numpy as np
+
     source, target = (np.ones(array_bytes // 4, np.float32) for _ in range(2))
     parts = [slice(i * len(source) // threads, (i + 1) * len(source) // threads) for i in range(threads)]
 
@@ -196,31 +197,31 @@ def unpack(model: dict[str, Any]) -> bytes:
 
 def power_w(work: Callable[[], None], root: Path = SYSTEM) -> tuple[float, str] | None:
     """Return the power in watts while `work` runs, and the sensor; None if no sensor can be read."""
-    counters = [path for path in sorted((root / "class/powercap").glob("intel-rapl:*")) if _is_package(path)]
-    before = [_number(path / "energy_uj") for path in counters]
+    counters = [path for path in sorted((root / "class/powercap").glob("intel-rapl:*")) if is_package(path)]
+    before = [read_number(path / "energy_uj") for path in counters]
     if counters and None not in before:
         return _watts_of_counters(work, counters), "rapl: CPU package only"
-    rails = _rails(root)
+    rails = power_rails(root)
     return _watts_of_rails(work, rails) if rails else None
 
 
-def _is_package(counter: Path) -> bool:
+def is_package(counter: Path) -> bool:
     """Exclude the domains within a package ("intel-rapl:0:1") and the whole board (psys), which includes packages."""
     return counter.name.count(":") == 1 and any(word.startswith("package") for word in _words(counter / "name"))
 
 
 def _watts_of_counters(work: Callable[[], None], counters: list[Path]) -> float:
     def joules() -> list[float]:
-        return [(_number(path / "energy_uj") or 0.0) / 1e6 for path in counters]
+        return [(read_number(path / "energy_uj") or 0.0) / 1e6 for path in counters]
 
     before, start = joules(), time.perf_counter()
     work()
     passed, after = time.perf_counter() - start, joules()
-    ranges = [(_number(path / "max_energy_range_uj") or 1e12) / 1e6 for path in counters]
+    ranges = [(read_number(path / "max_energy_range_uj") or 1e12) / 1e6 for path in counters]
     return sum((b - a) % wraps_at for a, b, wraps_at in zip(before, after, ranges)) / passed
 
 
-def _rails(root: Path) -> dict[str, Callable[[], float | None]]:
+def power_rails(root: Path) -> dict[str, Callable[[], float | None]]:
     """Return power sensors by name: INA3221 chips (industrial I/O) and hwmon sensors."""
     rails: dict[str, Callable[[], float | None]] = {}
 
@@ -273,11 +274,11 @@ def _product(amperes: Path, volts: Path) -> float | None:
 
 
 def _scaled(path: Path, unit: float) -> float | None:
-    value = _number(path)
+    value = read_number(path)
     return None if value is None else value / unit
 
 
-def _number(path: Path) -> float | None:
+def read_number(path: Path) -> float | None:
     try:
         return float(path.read_text())
     except (OSError, ValueError):
@@ -315,8 +316,16 @@ def probe(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
         "idle_w": idle_w and idle_w[0],
         "busy_w": busy_w and busy_w[0],
         "power_source": busy_w and busy_w[1],
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "onnxruntime": ort.__version__},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that measure."""
+    import numpy as np
+    import onnxruntime as ort
+
+    return {"python": platform.python_version(), "numpy": np.__version__, "onnxruntime": ort.__version__}
 
 
 def main() -> None:

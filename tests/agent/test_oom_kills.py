@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.device.oom_kills import oom_kills
+from onefold.agent.oom_kills import oom_kills
 
 
 def test_the_counters_of_the_system_and_of_a_group_are_added(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from onefold.agent.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.device import Device, HostSession, TimingEffort
-from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.vocabulary.serving import ServingPoint
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstats")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.device.timing_effort import PRECISE, QUICK, median_interval, quantile
+from onefold.agent.timing_effort import PRECISE, QUICK, median_interval, quantile
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60)
 

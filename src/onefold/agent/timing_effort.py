@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimingEffort:
     """When to stop repeating a timed batch.
 
@@ -43,7 +43,7 @@ def median_interval(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the quantile of sorted values, interpolated linearly (by hand: `onefold.device` loads no numpy)."""
+    """Return the quantile of sorted values, interpolated linearly (by hand: an idle agent loads no numpy)."""
     position = share * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)

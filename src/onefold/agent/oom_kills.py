@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from onefold.device.probe_program import GROUPS, group_folders
+from onefold.agent.probe_program import GROUPS, group_folders
 
 _COUNTERS = ("memory.events", "memory.oom_control")  # of a control group: version 2, version 1
 _SYSTEM = Path("/proc/vmstat")

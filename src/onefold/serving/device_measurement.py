@@ -1,0 +1,94 @@
+"""Measure architectures on one device of a study: in this thread, or beside it if the device has an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.device import Device, Session, TimingEffort, quiet_host
+from onefold.serving.space import ServingSpace
+from onefold.serving.tuner import PointSearchOptions, ServingTuner
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.serving import Surface
+
+
+@dataclass(frozen=True)
+class SurfaceRequest:
+    """What is measured of a model, and the name under which a board keeps it."""
+
+    run: str
+    model: Path
+    serving: PointSearchOptions
+    effort: TimingEffort
+    final: TimingEffort | None = None
+    after_idle: bool = False
+
+
+class DeviceMeasurement:
+    """The measurements of one device. Its session is opened at first use, and again after a model that failed.
+
+    Args:
+        device: The device.
+        open_session: Makes its session.
+        space: Its serving points.
+        quiet: Keeps this machine quiet, which devices without an agent need.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        open_session: Callable[[], Session],
+        space: ServingSpace,
+        *quiet: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.device, self.space = device, space
+        self._open_session, self._quiet = open_session, quiet
+        self._session: Session | None = None
+        self._is_open = False
+        # One thread, since a session is not thread-safe. It waits for the board, which takes no processor time here.
+        self._thread = ThreadPoolExecutor(1, f"onefold-{device.name}") if device.agent else None
+
+    def start(self, request: SurfaceRequest) -> Future[Surface]:
+        """Begin to measure; return the surface to come. Without an agent it is there on return."""
+        if self._thread is not None:
+            return self._thread.submit(self._measure, request)
+        future: Future[Surface] = Future()
+        try:
+            future.set_result(self._measure(request))
+        except ModelError as error:
+            future.set_exception(error)
+        return future
+
+    def _measure(self, request: SurfaceRequest) -> Surface:
+        try:
+            session = self._opened()
+            session.begin(request.run)
+            tuner = ServingTuner(session, self.space, request.serving)
+            tuner.prepare(request.model)
+            with quiet_host(session, *self._quiet):
+                return tuner.measure(request.model, request.effort, final=request.final, after_idle=request.after_idle)
+        except ModelError:
+            self._exit()  # the model may have crashed the worker; the next one gets a new one
+            raise
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            self._session = self._open_session()
+        if not self._is_open:
+            self._session.__enter__()
+            self._is_open = True
+        return self._session
+
+    def _exit(self) -> None:
+        if self._session is not None and self._is_open:
+            self._is_open = False
+            self._session.__exit__(None, None, None)
+
+    def close(self) -> None:
+        """Give up what is not measured yet, and close the session."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._exit()

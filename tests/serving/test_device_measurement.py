@@ -1,0 +1,88 @@
+"""Several boards measure at the same time, and none keeps a study from ending."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from onefold.device import QUICK
+from onefold.device.pairing import Pairing
+from onefold.device.remote_session import RemoteSession
+from onefold.serving.device_measurement import DeviceMeasurement, SurfaceRequest
+from onefold.serving.space import ServingSpace
+from onefold.serving.tuner import PointSearchOptions
+from onefold.vocabulary.errors import DeviceUnavailable, ModelError
+from running_agent import WAIT_S, Link, RunningAgent, running_agent
+
+SPACE = ServingSpace((1, 8), (1,), ("all",), ("sequential",))
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
+    with running_agent(tmp_path_factory.mktemp("board")) as running:
+        yield running
+
+
+@pytest.fixture
+def link(agent: RunningAgent) -> Iterator[Link]:
+    opened = Link(agent.address)
+    yield opened
+    opened.close()
+
+
+def measurement(agent: RunningAgent, name: str, link: Link | None = None) -> DeviceMeasurement:
+    device = agent.device(name)
+    found = agent.pairing
+    address = found.address if link is None else link.address
+    connection = Pairing(address, found.fingerprint, found.token).connect(name)
+    return DeviceMeasurement(device, partial(RemoteSession, device, connection), SPACE)
+
+
+def request(model: Path, run: str) -> SurfaceRequest:
+    return SurfaceRequest(run, model, PointSearchOptions(thorough=False), QUICK)
+
+
+def test_boards_measure_at_the_same_time(agent: RunningAgent, link: Link, model: Path) -> None:
+    """One that cannot be reached delays nobody, and answers when it can be."""
+    away, here = measurement(agent, "away", link), measurement(agent, "here")
+    try:
+        away.start(request(model, "first")).result(WAIT_S)
+        link.cut()
+        late = away.start(request(model, "second"))
+        surface = here.start(request(model, "third")).result(WAIT_S)
+        assert surface.device == "here"
+        assert not late.done()
+        link.mend()
+        assert late.result(WAIT_S).device == "away"
+    finally:
+        away.close()
+        here.close()
+
+
+def test_closing_does_not_wait_for_a_board(agent: RunningAgent, link: Link, model: Path) -> None:
+    away = measurement(agent, "away", link)
+    away.start(request(model, "before")).result(WAIT_S)
+    link.cut()
+    late = away.start(request(model, "after"))
+    waiting = away.start(request(model, "last"))
+    while not late.running():
+        time.sleep(0.01)
+    away.close()
+    with pytest.raises(DeviceUnavailable, match="away"):
+        late.result(WAIT_S)
+    assert waiting.cancelled()
+
+
+def test_model_that_fails_does_not_end_the_measurement(agent: RunningAgent, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    board = measurement(agent, "board")
+    try:
+        with pytest.raises(ModelError):
+            board.start(request(tmp_path / "bad.onnx", "bad")).result(WAIT_S)
+        assert board.start(request(model, "good")).result(WAIT_S).served
+    finally:
+        board.close()
