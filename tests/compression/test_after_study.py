@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from onefold import Budget, Config, Float, ParallelismOptions, Recipe, SearchOpt
 from onefold.compression import after_study, trial_variants, unpack
 from onefold.compression.after_study import AfterStudyCompression
 from onefold.compression.api import PACKED
-from onefold.compression.in_loop import CompressedWorkload
+from onefold.compression.selection import SelectionOptions
 from onefold.device import Device
+from onefold.store.home import Home
 from onefold.study.result import Result
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, Trial, from_json
 from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Shortlist, Variant
-from onefold.workloads.digits import Digits
 
 RECIPES = (Recipe(precision="int8"), Recipe(sparsity=0.8, precision="int8"))
 
@@ -33,9 +34,7 @@ class FinishedStudy:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(after_study, "RECIPES", RECIPES)
             patch.setattr(after_study, "EPOCHS", 1)
-            patch.setattr(after_study, "MAX_METRIC_LOSS", 0.5)
             patch.setattr(trial_variants, "TIMING_ROUNDS", 1)
-            patch.setattr("onefold.compression.selection.LATENCY_TOLERANCE", 0.0)
             self.study = Study(
                 "digits",
                 compress="after",
@@ -46,13 +45,19 @@ class FinishedStudy:
                 search=SearchOptions(rungs="none"),
                 parallelism=ParallelismOptions(engine="inline"),
             )
+            self._select(home, SelectionOptions(max_metric_loss=0.5, allow_slower=-1.0))  # nothing is so fast
             self.slow = self.study.run()
             self.slow_record = self.study.record
             self.slow_folder = self.slow.compressed
             records = sorted((self.slow.folder / "variants").iterdir())
             self.records = {record.name: record.read_text() for record in records}
-            patch.setattr("onefold.compression.selection.LATENCY_TOLERANCE", 1000.0)
+            self._select(home, SelectionOptions(max_metric_loss=0.5, allow_slower=1000.0))
             self.quick = Study.open("s", home=home).run()
+
+    def _select(self, home: Path, selection: SelectionOptions) -> None:
+        spec = replace(self.study.spec, selection=selection)
+        with closing(Home(home).store()) as store:
+            store.save_study(replace(self.study.record, spec=spec.to_json()))
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +186,7 @@ def test_every_refusal_belongs_to_its_trial(ran: FinishedStudy, this_host: Devic
     assert {str(candidate): candidate.refused for candidate in made.candidates if candidate.refused} == {
         "trial 4, plain": "accuracy is worse by 0.1, more than the 0.01 allowed",
         "trial 4, int8": "accuracy is worse by 0.1, more than the 0.01 allowed",
-        "trial 2, int8": "1.50x the latency",
+        "trial 2, int8": "1.50x the latency, more than the 1.02x allowed",
     }
     assert str(made.choice) == "trial 7, int8"
     assert made.why == "trial 7, int8: 2.5x smaller, 0.99x as fast, accuracy 0.895 instead of 0.9"
@@ -197,6 +202,13 @@ def test_every_refusal_belongs_to_its_trial(ran: FinishedStudy, this_host: Devic
     assert made.choice.variant is plain
 
 
+def test_a_study_takes_the_options_of_the_selection(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown variant 'int9'; did you mean 'int8'"):
+        Study("digits", compress=SelectionOptions(take="int9"), home=tmp_path)
+    study = Study("digits", compress=SelectionOptions(take="int8"), home=tmp_path, name="s")
+    assert (study.spec.compress, study.spec.selection.take) == ("after", "int8")
+
+
 def test_an_unknown_compress_mode_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="in-loop"):
         Study("digits", compress="inloop", home=tmp_path)
@@ -210,36 +222,6 @@ def parabola(x: float) -> float:
 def test_a_function_cannot_be_compressed(tmp_path: Path, way: str) -> None:
     with pytest.raises(InputError, match="a function has no model to compress"):
         Study(parabola, Space(x=Float(0.0, 1.0)), compress=way, home=tmp_path)
-
-
-def in_loop(home: Path) -> Study:
-    budget = Budget(trials=2, max_epochs=1)
-    return Study(
-        Digits(),
-        compress="in-loop",
-        budget=budget,
-        knobs="off",
-        home=home,
-        name="s",
-        parallelism=ParallelismOptions(engine="inline"),
-    )
-
-
-def test_an_in_loop_study_searches_the_recipe_and_can_be_resumed(tmp_path: Path) -> None:
-    study = in_loop(tmp_path)
-    assert set(study.spec.space.groups) == {"model", "training", "compression"}
-    result = Study.open("s", home=tmp_path).run()
-    assert isinstance(result.workload, CompressedWorkload)
-    assert "compress_sparsity" in result.config
-    assert result.metrics["encoded_bytes"] > 0
-    again = Study("compressed+digits", compress="in-loop", home=tmp_path)
-    assert again.spec.space == study.spec.space
-
-
-def test_an_in_loop_study_can_be_resumed_with_its_workload(tmp_path: Path) -> None:
-    in_loop(tmp_path)
-    result = Study.open("s", home=tmp_path, workload=Digits()).run()
-    assert result.metrics["encoded_bytes"] > 0
 
 
 @pytest.mark.parametrize(

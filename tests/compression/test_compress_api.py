@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from onefold.compression import unpack
 from onefold.compression.api import PACKED, CompressionEvent, CompressionResult, CompressOptions
 from onefold.serving.export import export
 from onefold.vocabulary.errors import InputError, ModelError
+from onefold.vocabulary.requirement import at_most
 from onefold.vocabulary.serving import LatencySource
 
 RECIPES = [
@@ -42,8 +44,9 @@ def result(model_folder: Path, home: Path) -> CompressionResult:
     result = compress(
         model_folder,
         RECIPES,
-        options=CompressOptions(max_metric_loss=0.05, epochs=2, sensitivity=True),
+        options=CompressOptions(max_metric_loss=0.05, epochs=2, sensitivity=True, take="80% sparsity, int8"),
         save=home / "deploy",
+        save_all=home / "all",
         home=home,
         on_event=on_event,
     )
@@ -80,7 +83,33 @@ def test_the_selected_variant_can_be_served_and_unpacked(result: CompressionResu
     about = deploy.read(folder).model
     assert (about["study"], about["trial"], about["variant"]) == ("digits-1", 1, str(result.chosen.recipe))
     assert about["metrics"]["accuracy"] == result.chosen.metrics["accuracy"]
+    assert about["compression"]["settings"] == {"sparsity": 0.8, "precision": "int8"}
+    assert about["compression"]["file_bytes"] == (folder / deploy.MODEL).stat().st_size
+    assert about["compression"]["packed_bytes"] == (folder / PACKED).stat().st_size
+    assert (
+        "The model is compressed: 80% sparsity, int8. 80 % of its weights are zero."
+        in (folder / "README.md").read_text()
+    )
     assert 0.6 < about["test"]["accuracy"] <= 1
+
+
+def test_the_variant_that_is_asked_for_is_selected(result: CompressionResult) -> None:
+    assert result.chosen.recipe == Recipe(sparsity=0.8, precision="int8")
+    assert "as asked" in result.why
+
+
+def test_all_variants_are_saved(result: CompressionResult, home: Path) -> None:
+    names = {Path(folder).name: name for name, folder in result.folders.items()}
+    assert names == {
+        "plain": "plain",
+        "int8": "int8",
+        "sparsity-0.8": "80% sparsity",
+        "sparsity-0.8-int8": "80% sparsity, int8",
+        "channels-0.5-int8": "50% fewer channels, int8",
+    }
+    assert {folder.name for folder in (home / "all").iterdir() if folder.is_dir() and folder.name in names} == {*names}
+    for name, about in names.items():
+        assert deploy.read(home / "all" / name).model["variant"] == about
 
 
 def test_the_sensitivity_of_each_layer_is_reported(result: CompressionResult) -> None:
@@ -93,7 +122,7 @@ def test_the_sensitivity_of_each_layer_is_reported(result: CompressionResult) ->
     [
         (Recipe(sparsity=1.0), "sparsity must be at least 0 and below 1"),
         (Recipe(channels=-0.1), "channels must be at least 0 and below 1"),
-        (Recipe(precision="int4"), "unknown precision 'int4'; did you mean 'int8'"),
+        (Recipe(precision="int9"), "unknown precision 'int9'; did you mean 'int8'"),
     ],
 )
 def test_an_invalid_recipe_is_rejected_before_any_work(tmp_path: Path, recipe: Recipe, message: str) -> None:
@@ -104,10 +133,24 @@ def test_an_invalid_recipe_is_rejected_before_any_work(tmp_path: Path, recipe: R
 def test_invalid_options_are_rejected_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown optimize_for 'speed'; known: energy, latency, size"):
         compress(tmp_path, RECIPES, optimize_for="speed")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="epochs must be at least 1"):
+    with pytest.raises(InputError, match="unknown variant 'int9'; did you mean 'int8'"):
+        compress(tmp_path, RECIPES, options=CompressOptions(take="int9"))
+    with pytest.raises(InputError, match="epochs must be a whole number of at least 1"):
         compress(tmp_path, RECIPES, options=CompressOptions(epochs=0))
-    with pytest.raises(InputError, match="max_metric_loss must be at least 0"):
+    with pytest.raises(InputError, match="max_metric_loss must be a number of at least 0"):
         compress(tmp_path, RECIPES, options=CompressOptions(max_metric_loss=float("nan")))
+    with pytest.raises(InputError, match="there is no model"):  # the next check: the options are accepted
+        compress(tmp_path / "a.onnx", RECIPES, options=CompressOptions(allow_slower="10%", take="sparsity-0.8-int8"))
+
+
+def test_folders_that_cannot_be_written_are_rejected_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("save", "save_all"):
+        with pytest.raises(InputError, match=f"{name} must be a folder, but .*/file is a file"):
+            compress(tmp_path, RECIPES, **{name: tmp_path / "file"})  # type: ignore[arg-type]
+    for save in ("all", "all/int8", "all/plain"):
+        with pytest.raises(InputError, match="save and save_all must be different folders"):
+            compress(tmp_path, RECIPES, save=tmp_path / save, save_all=tmp_path / "all")
 
 
 def test_a_folder_without_a_model_is_rejected(tmp_path: Path, home: Path) -> None:
@@ -155,3 +198,70 @@ def test_an_onnx_file_cannot_be_pruned_nor_calibrated_without_samples(onnx_file:
         compress(onnx_file, Recipe(precision="fp16"), options=CompressOptions(samples=onnx_file), home=home)
     with pytest.raises(InputError, match="there is no model"):
         compress(onnx_file.with_name("none.onnx"), Recipe(precision="int8"), home=home)
+
+
+@pytest.mark.parametrize("has_samples", [True, False])
+def test_a_model_with_a_fixed_batch_size_of_one_is_compressed(
+    onnx_file: Path, home: Path, tmp_path: Path, has_samples: bool
+) -> None:
+    fixed = _with_batch_size(onnx_file, 1, tmp_path / "fixed.onnx")
+    recipes = [Recipe(precision="int8-dynamic"), *([Recipe(precision="int8")] if has_samples else [])]
+    samples = onnx_file.with_name("samples.npz") if has_samples else None
+    options = CompressOptions(samples=samples, take="int8-dynamic")
+    result = compress(fixed, recipes, options=options, save=tmp_path / "deploy", home=home)
+    assert all(variant.metrics["agreement"] > 0.8 for variant in result.variants)
+    assert deploy.load(tmp_path / "deploy")(np.zeros((3, 1, 8, 8), "float32")).shape == (3, 5)
+    with pytest.raises(ModelError, match=r"fixed\.onnx has a fixed batch size of 4"):
+        compress(_with_batch_size(onnx_file, 4, fixed), recipes, options=options, home=home)
+
+
+def _with_batch_size(source: Path, size: int, target: Path) -> Path:
+    model = onnx.load(str(source))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = size
+    onnx.save(model, str(target))
+    return target
+
+
+def test_the_precision_of_each_layer_is_on_the_card(model_folder: Path, home: Path, tmp_path: Path) -> None:
+    mixed = Recipe(precision="mixed")
+    options = CompressOptions(max_metric_loss=0.05, require={"encoded_bytes": at_most(9_000)}, take=mixed)
+    result = compress(model_folder, mixed, options=options, save=tmp_path / "deploy", home=home)
+    assert result.plain.smallest_bytes > 9_000 >= result.chosen.smallest_bytes
+    precisions = [layer.precision for layer in result.chosen.layers]
+    assert len(set(precisions)) > 1, "the requirement is met without some layers"
+    about = deploy.read(tmp_path / "deploy").model["compression"]
+    assert [layer["precision"] for layer in about["layers"]] == precisions
+    card = (tmp_path / "deploy" / "README.md").read_text()
+    for layer in result.chosen.layers:
+        assert f"| {layer.layer} | {layer.precision} |" in card
+        assert layer.why in card
+    with pytest.raises(ModelError, match="mixed precision cannot meet encoded_bytes<=10 B"):
+        compress(model_folder, mixed, options=CompressOptions(require={"encoded_bytes": at_most(10)}), home=home)
+    with pytest.raises(InputError, match="unknown requirement 'acuracy'; did you mean 'accuracy'"):
+        compress(model_folder, mixed, options=CompressOptions(require={"acuracy": at_most(1)}), home=home)
+
+
+def test_mixed_precision_of_an_onnx_file_meets_a_latency(onnx_file: Path, home: Path) -> None:
+    options = CompressOptions(samples=onnx_file.with_name("samples.npz"), require={"latency_s": at_most(10.0)})
+    result = compress(onnx_file, Recipe(precision="mixed"), options=options, home=home)
+    assert {layer.precision for layer in result.variants[0].layers} == {"fp32"}, "the plain model is fast enough"
+
+
+def test_the_agreement_is_that_of_the_output_that_agrees_least(home: Path, tmp_path: Path) -> None:
+    class TwoHeads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classes, self.value = torch.nn.Linear(16, 5), torch.nn.Linear(16, 1)
+            torch.nn.init.ones_(self.value.weight)
+            self.value.weight.data[0, 0] = 1000.0  # per channel, int8 rounds all others to zero
+
+        def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.classes(inputs), self.value(inputs * torch.tensor([0.0] + [1.0] * 15))
+
+    inputs = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    np.savez(tmp_path / "samples.npz", input0=inputs.numpy())
+    model = export(TwoHeads(), [inputs], tmp_path / "model.onnx")
+    options = CompressOptions(samples=tmp_path / "samples.npz")
+    result = compress(model, Recipe(precision="int8-dynamic"), options=options, home=home)
+    assert result.variants[0].metrics["agreement"] < 0.8

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from onefold import Config
 from onefold.compression import registry
 from onefold.compression.compressor import Compressor, FineTuning
-from onefold.compression.in_loop import CompressedWorkload
+from onefold.compression.forks import split_recipes
 from onefold.compression.registry import CompressionMethod, active_methods, check_recipe, methods, register
-from onefold.testing.compressors import CompressorContract
+from onefold.testing.compressors import CompressorContract, FewSteps, small_network
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.records import Value, from_json, to_json
 from onefold.vocabulary.variants import Recipe
-from onefold.workloads.digits import Digits
 
 
 @pytest.mark.parametrize("method", methods(), ids=lambda method: method.name)
@@ -29,12 +28,6 @@ class LowRank(Compressor):
 
     def compress(self, network: torch.nn.Module, value: Value, fine_tuning: FineTuning) -> None:
         fine_tuning.run(network, learning_rate_factor=0.1)
-        self.finalize(network, value)
-
-    def build(self, network: torch.nn.Module, value: Value, inputs: Sequence[torch.Tensor]) -> None:
-        self.finalize(network, value)
-
-    def finalize(self, network: torch.nn.Module, value: Value) -> None:
         for weight in network.parameters():
             if weight.ndim == 2:
                 u, s, v = torch.linalg.svd(weight.detach(), full_matrices=False)
@@ -49,7 +42,6 @@ LOW_RANK = CompressionMethod(
     stage="weights",
     summary="share of singular values to drop",
     implementation=f"{__name__}:LowRank",
-    search_values=(0.5,),
 )
 
 
@@ -69,10 +61,13 @@ def test_a_new_method_needs_one_registration(low_rank: CompressionMethod) -> Non
     assert [method.name for method, _ in active_methods(recipe)] == ["low-rank", "int8"]
     assert str(recipe) == "rank 0.5, int8"
     assert from_json(Recipe, to_json(recipe)) == recipe
-    workload = CompressedWorkload(Digits())
-    assert workload.space.groups["compression"]["compress_rank"].options == (0.0, 0.5)
-    config = Config(workload.space.default(), compress_rank=0.5)
-    linear = [module for module in workload.build(config).modules() if isinstance(module, torch.nn.Linear)]
+    assert split_recipes(ForkOptions((recipe, Recipe(precision="int8")), epochs=2)) == (
+        (Recipe(precision="int8"),),
+        ((recipe, 2),),
+    )
+    network = small_network()
+    low_rank.compressor.compress(network, 0.5, FewSteps())
+    linear = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
     assert all(torch.linalg.matrix_rank(layer.weight) <= min(layer.weight.shape) / 2 + 1 for layer in linear)
     assert recipes_of({"sparsity": [], "rank": [0.5]}) == [Recipe.of({"rank": 0.5})]
 
@@ -102,5 +97,5 @@ def test_an_unknown_setting_gets_a_suggestion() -> None:
         check_recipe(Recipe.of({"sparsty": 0.5}))
     with pytest.raises(InputError, match="did you mean 'int8'"):
         check_recipe(Recipe(precision="int9"))
-    with pytest.raises(InputError, match="unknown compression method 'int4'"):
-        registry.method_named("int4")
+    with pytest.raises(InputError, match="unknown compression method 'int9'"):
+        registry.method_named("int9")

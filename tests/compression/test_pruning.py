@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -135,3 +138,41 @@ def test_a_network_with_hard_coded_channel_counts_is_rejected() -> None:
 def test_a_network_without_layers_has_no_channels_to_prune() -> None:
     with pytest.raises(ModelError, match="no channels to remove"):
         ChannelPruner(nn.Sequential(nn.Flatten(), nn.ReLU()), [IMAGES], share=0.5)
+
+
+def test_every_head_of_a_network_keeps_its_outputs() -> None:
+    @dataclass
+    class Outputs:
+        classes: torch.Tensor
+        box: torch.Tensor
+
+    class TwoHeads(nn.Module):
+        def __init__(self, gather: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+            super().__init__()
+            self.body, self.gather = nn.Linear(32, 24), gather
+            self.classes, self.box = nn.Linear(24, 6), nn.Linear(24, 4)
+
+        def forward(self, inputs: torch.Tensor) -> Any:
+            features = self.body(inputs).relu()
+            return self.gather(self.classes(features), self.box(features))
+
+    for gather in (lambda *both: both, lambda *both: {"classes": both[0], "box": [both[1]]}, Outputs):
+        network = TwoHeads(gather)
+        ChannelPruner(network, [torch.randn(2, 32)], share=0.5).prune()
+        sizes = [layer.weight.shape for layer in (network.body, network.classes, network.box)]
+        assert sizes == [(12, 32), (6, 12), (4, 12)]
+
+
+def test_the_dimensions_of_an_embedding_table_are_channels() -> None:
+    class TextClassifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.convolution, self.head = nn.Embedding(100, 32), nn.Conv1d(32, 24, 3), nn.Linear(24, 5)
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.head(self.convolution(self.words(words).transpose(1, 2)).relu().amax(dim=2))
+
+    network = TextClassifier()
+    ChannelPruner(network, [torch.randint(0, 100, (2, 16))], share=0.5).prune()
+    assert network.words.weight.shape == (100, 16)
+    assert network.convolution.weight.shape == (12, 16, 3)

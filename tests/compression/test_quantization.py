@@ -49,7 +49,14 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("precision", "smaller", "close"), [("int8", 3, 0.1), ("int8-dynamic", 2.5, 0.1), ("fp16", 1.8, 0.01)]
+    ("precision", "smaller", "close"),
+    [
+        ("int8", 3, 0.1),
+        ("int8-dynamic", 2.5, 0.1),
+        ("int8-weight-only", 3, 0.02),
+        ("int4", 4.5, 0.2),
+        ("fp16", 1.8, 0.01),
+    ],
 )
 def test_a_quantized_model_is_smaller_and_computes_nearly_the_same(
     exact: Path, tmp_path: Path, precision: str, smaller: float, close: float
@@ -62,10 +69,17 @@ def test_a_quantized_model_is_smaller_and_computes_nearly_the_same(
 
 
 def test_layers_that_cannot_be_quantized_are_named(exact: Path, tmp_path: Path) -> None:
-    assert quantize(exact, tmp_path / "static.onnx", "int8", SAMPLES) == ()
-    left = quantize(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
+    for precision in ("int8", "int8-dynamic"):
+        assert quantize(exact, tmp_path / f"{precision}.onnx", precision, SAMPLES) == ()
+    raised = onnx.load(str(exact))
+    for node in raised.graph.node:
+        if node.op_type == "Gemm":
+            next(attribute for attribute in node.attribute if attribute.name == "alpha").f = 2.0
+    path = tmp_path / "raised.onnx"
+    onnx.save(raised, str(path))
+    left = quantize(path, tmp_path / "left.onnx", "int8-dynamic")
     assert len(left) == 2
-    assert all(name.startswith("Conv") for name in left)
+    assert all(name.startswith("Gemm") for name in left)
 
 
 @pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO])
@@ -89,8 +103,6 @@ def test_dynamic_quantization_covers_lstm_layers(tmp_path: Path) -> None:
 
     words = torch.randint(0, 50, (64, 20))
     exact = export(TextClassifier(), [words], tmp_path / "exact.onnx")
-    left = quantize(exact, tmp_path / "static.onnx", "int8", {"input0": words.numpy()})
-    assert any(name.startswith("LSTM") for name in left)
     path = tmp_path / "dynamic.onnx"
     assert not any(name.startswith("LSTM") for name in quantize(exact, path, "int8-dynamic"))
     assert np.abs(outputs(path, words.numpy()) - outputs(exact, words.numpy())).max() < 0.1
@@ -100,6 +112,52 @@ def test_dynamic_quantization_covers_lstm_layers(tmp_path: Path) -> None:
 def test_a_small_calibration_set_is_rejected(exact: Path, tmp_path: Path, samples) -> None:
     with pytest.raises(InputError, match="int8 needs a calibration set of at least 32 samples"):
         quantize(exact, tmp_path / "q.onnx", "int8", samples)
+
+
+class Layers(nn.Module):
+    """Linear layers of several sizes, with and without a bias, one of them too small for MatMulNBits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.odd, self.last = nn.Linear(12, 400), nn.Linear(400, 70, bias=False), nn.Linear(70, 70)
+        self.small = nn.Linear(70, 5)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.small(self.last(self.odd(self.wide(images)).mean(dim=(1, 2))))
+
+
+@pytest.mark.parametrize(("precision", "close"), [("int4", 0.25), ("int8-weight-only", 0.02)])
+def test_blocks_of_weights_of_any_size_and_layout_are_dequantized_as_they_were_packed(
+    tmp_path: Path, precision: str, close: float
+) -> None:
+    torch.manual_seed(0)
+    layers = Layers()
+    PruningMasks(layers).prune(0.5)
+    exact, path = export(layers, [IMAGES], tmp_path / "exact.onnx"), tmp_path / "blocks.onnx"
+    assert quantize(exact, path, precision) == ()
+    kinds = [node.op_type for node in onnx.load(str(path)).graph.node]
+    assert kinds.count("MatMulNBits") == 3
+    for count in (1, len(IMAGES)):  # the runtime has one kernel for vectors and another for matrices
+        inputs = SAMPLES["input0"][:count]
+        wanted = outputs(exact, inputs)
+        assert np.abs(outputs(path, inputs) - wanted).max() < close * np.abs(wanted).max()
+    assert weight_sparsity(path) >= 0.5
+
+
+def test_weights_alone_are_quantized_while_activations_stay_in_full_precision(exact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "weights.onnx"
+    assert quantize(exact, path, "int8-weight-only") == ()
+    kinds = {node.op_type for node in onnx.load(str(path)).graph.node}
+    assert kinds >= {"Conv", "MatMulNBits"}
+    assert not any("Quantize" in kind or "Integer" in kind or kind.startswith("QLinear") for kind in kinds)
+
+
+@pytest.mark.parametrize("precision", ["int4", "int8-weight-only"])
+def test_weight_only_quantization_needs_a_large_linear_layer(tmp_path: Path, precision: str) -> None:
+    exact = export(nn.Linear(12, 12), [torch.rand(8, 12)], tmp_path / "exact.onnx")
+    message = f"no linear layer of at least 4,096 weights for {precision}; use int8-dynamic"
+    with pytest.raises(ModelError, match=message):
+        quantize(exact, tmp_path / "blocks.onnx", precision)
 
 
 def test_weights_too_large_for_half_precision_are_rejected(tmp_path: Path) -> None:

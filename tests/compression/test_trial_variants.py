@@ -15,6 +15,7 @@ import torch
 from onefold.compression import trial_variants
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
+from onefold.device.host import find_device
 from onefold.engine import Call, InlineEngine, Setup
 from onefold.store.locks import FileLocks
 from onefold.training import calls
@@ -85,6 +86,30 @@ def test_each_trial_has_its_plain_model_and_one_variant_per_recipe(built: Built)
             assert variant.source is LatencySource.MEASURED
     assert built.variants[0][0].flops < built.variants[1][0].flops
     assert built.progress == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_a_control_is_trained_as_long_as_the_pruned_variant(
+    built: Built, requests: list[VariantRequest], tmp_path: Path
+) -> None:
+    pruned = Recipe(sparsity=0.95, precision="int8")
+    request = replace(requests[0], recipes=(pruned, INT8), epochs=2, control=True)
+    with builder_in(tmp_path, built.engine, built.host) as builder:
+        plain, sparse, int8 = builder.build([request])[0]
+    assert (plain.control, int8.control) == ({}, {})  # neither is trained further
+    assert sparse.zeros > 0.9
+    assert sparse.control["accuracy"] > plain.metrics["accuracy"]  # more epochs help a model trained for few
+    assert sparse.control["accuracy"] > sparse.metrics["accuracy"]
+    assert built.variants[0][1].control == {}
+
+
+def test_plain_models_can_be_measured_on_another_device(
+    built: Built, requests: list[VariantRequest], tmp_path: Path
+) -> None:
+    server = find_device("raspberry-pi-4", tmp_path)
+    with builder_in(tmp_path, built.engine, built.host, plain_device=server) as builder:
+        plain, int8 = builder.build(requests[:1])[0]
+    assert plain.source is not LatencySource.MEASURED
+    assert int8.source is LatencySource.MEASURED
 
 
 def test_recorded_variants_are_not_built_again(built: Built, requests: list[VariantRequest]) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from onefold.search import Search
 from onefold.serving.point_search import ALGORITHMS, MAX_SHARE, Proposals
 from onefold.serving.space import ServingSpace
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.budget import Budget
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.serving import OptimizeFor, ServingPoint
 from onefold.vocabulary.space import Choice, Space
 

@@ -163,6 +163,19 @@ def test_export_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str], rec
     assert not recwarn.list
 
 
+def test_attention_is_exported_by_tracing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export_slowly(*_: object) -> None:
+        raise AssertionError("torch.export takes seconds")
+
+    monkeypatch.setattr("onefold.serving.export._export_by_torch_export", export_slowly)
+    network = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    check(network, export(network, drawn([(8, 5, 8)]), tmp_path / "model.onnx"))
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO, logging.CRITICAL])
 def test_export_restores_logging(tmp_path: Path, level: int) -> None:
     logging.disable(level)

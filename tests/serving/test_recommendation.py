@@ -13,6 +13,7 @@ from onefold.serving.ranked_trials import best_points, cost_goal, energy_source,
 from onefold.serving.recommendation import NEAR, Recommendation, recommend
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.pareto import dominates
+from onefold.vocabulary.preference import Preference
 from onefold.vocabulary.records import (
     Config,
     Energy,
@@ -254,12 +255,46 @@ def test_losses_are_compared_in_percent() -> None:
     assert this.reasons[-1] == "trial 1 is nearly as good and is 2x faster, for 0.75 % of loss"
 
 
+def test_a_guard_that_no_trial_meets_is_mentioned() -> None:
+    guarded = Preference(guard={"accuracy": at_least(0.99)})
+    objective = Objective("accuracy", "latency_s", prefer=guarded)
+    this = present(study((0.95, 0.004), (0.9, 0.002), objective=objective))
+    assert "which has no trial with accuracy>=0.99:" in this.reasons[0]
+
+
 def test_several_goals_mention_the_front() -> None:
     this = present(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
     assert this.reasons[0] == (
-        f"trial {this.trial} is on the Pareto front of 2 trials: highest accuracy 0.95, latency_s 2.83 ms (emulated)"
+        f"trial {this.trial} is on the Pareto front of 2 trials and closest to the best of every goal: "
+        "highest accuracy 0.95, latency_s 2.83 ms (emulated)"
     )
     assert this.devices[0].front == (0, 1)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.5, 0.9, 0.92, 0.95]), st.sampled_from([0.001, 0.002, 0.004])), min_size=1),
+    st.sampled_from([None, "accuracy", "latency_s", "accuracy=2,latency_s=1"]),
+)
+def test_the_reasons_of_a_choice_from_a_front_hold(rows: list[tuple[float, float]], prefer: str | None) -> None:
+    objective = Objective("accuracy", "latency_s", prefer=prefer).guarded("accuracy", maximize=True)
+    this = present(study(*rows, objective=objective))
+    reason, own = this.reasons[0], rows[this.trial]
+    losses = [(-accuracy, latency_s) for accuracy, latency_s in rows]
+    assert not any(dominates(other, losses[this.trial]) for other in losses)
+    members = [row for row, own in zip(rows, losses) if not any(dominates(other, own) for other in losses)]
+    limit = 0.95 * max(accuracy for accuracy, _ in rows)
+    admitted = [row for row in members if row[0] >= limit - 1e-12]
+    assert own in admitted
+    assert int((re.findall(r"front of (\d+) trials", reason) or [1])[0]) == len(members)
+    if counted := re.search(r"of the (\d+) with accuracy>=best-5% \(([\d.]+)\)", reason):
+        assert (int(counted[1]), float(counted[2])) == (len(admitted), pytest.approx(limit, rel=1e-3))
+    assert ("the only one with" in reason) == (len(admitted) == 1 < len(members))
+    if "has the highest accuracy" in reason or "highest accuracy" in reason.partition(": ")[2]:
+        assert own[0] == max(accuracy for accuracy, _ in rows)
+    if "has the lowest latency_s" in reason:
+        assert own[1] == min(latency_s for _, latency_s in admitted)
+    if "lowest latency_s" in reason.partition(": ")[2]:
+        assert own[1] == min(latency_s for _, latency_s in members)
 
 
 def test_unmeasured_device_is_mentioned() -> None:

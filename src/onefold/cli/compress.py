@@ -13,13 +13,22 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import out
-from onefold.cli.options import HomeOption, JsonOption, TrustOption
+from onefold.cli.options import (
+    AllowSlowerOption,
+    DistillOption,
+    HomeOption,
+    JsonOption,
+    MaxMetricLossOption,
+    TakeOption,
+    TrustOption,
+)
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import parameters, recipe_of_settings
 from onefold.device.catalog import HOST
 from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value, to_json
+from onefold.vocabulary.requirement import requirement
 from onefold.vocabulary.variants import Recipe, Variant
 
 if TYPE_CHECKING:
@@ -36,21 +45,32 @@ def compress(
     settings: Mapping[str, list[Value]],
     device: Annotated[str, typer.Option(help="Device to measure the variants on")] = HOST,
     optimize_for: Annotated[str, typer.Option(help="What to minimize: size, latency, energy")] = "size",
-    max_metric_loss: Annotated[float, typer.Option(help="Largest loss of the workload's metric to accept")] = 0.01,
+    max_metric_loss: MaxMetricLossOption = 0.01,
+    allow_slower: AllowSlowerOption = "2%",
+    take: TakeOption = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What a variant has to meet, such as accuracy>=0.9, encoded_bytes<=200kB or latency_s<=2ms; repeatable"
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning after pruning")] = 6,
+    distill: DistillOption = 0.0,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also score each layer pruned alone")] = False,
     samples: Annotated[
         Path | None, typer.Option(help="Calibration set for an ONNX file: an .npz file with one array per input")
     ] = None,
     volts: Annotated[float, typer.Option(help="Battery voltage of the device, to estimate charge")] = PHONE_BATTERY_V,
     save: Annotated[Path | None, typer.Option(help="Write the deployment folder of the selected variant here")] = None,
+    save_all: Annotated[
+        Path | None, typer.Option(help="Write the deployment folders of all variants into this folder")
+    ] = None,
     trust: TrustOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build smaller and faster variants of a trained model, measure them, and select one."""
     from onefold.compression import api
-    from onefold.compression.selection import check_optimize_for
 
     recipes = recipes_of(settings)
     with nullcontext() if as_json else out.status("opening the model …") as status:
@@ -63,9 +83,19 @@ def compress(
             model,
             recipes,
             device=device,
-            optimize_for=check_optimize_for(optimize_for),
-            options=api.CompressOptions(max_metric_loss, epochs, samples, sensitivity),
+            optimize_for=optimize_for,  # type: ignore[arg-type]
+            options=api.CompressOptions(
+                max_metric_loss,
+                epochs,
+                samples,
+                sensitivity,
+                quantities.parse_share(allow_slower),
+                take,
+                distill,
+                require=dict(requirement(text) for text in require or []),
+            ),
             save=save,
+            save_all=save_all,
             trust=trust,
             home=home,
             on_event=on_event,
@@ -94,13 +124,26 @@ def _print_result(result: CompressionResult, volts: float) -> None:
             out.print(f"note: {variant.recipe}: {note}", soft_wrap=True)
         if variant.left:
             out.print(f"note: {variant.recipe}: not quantized: {', '.join(variant.left)}", soft_wrap=True)
+        if variant.layers:
+            out.print(_layer_table(variant))
     if result.sensitivity:
         out.print(f"{result.metric} with one layer pruned alone:")
         for layer, value in sorted(result.sensitivity.items(), key=lambda pair: pair[1]):
             out.print(f"  {layer}  {value:.4g}", soft_wrap=True)
     out.print(f"selected {result.why}", soft_wrap=True)
+    for name, folder in result.folders.items():
+        out.print(f"saved {name} in {folder}", soft_wrap=True)
     if result.folder:
         out.print(f"saved in {result.folder}; check it with: onefold serve-check {result.folder}", soft_wrap=True)
+
+
+def _layer_table(variant: Variant) -> Table:
+    table = Table("layer", "precision", "change", "why", box=None, header_style="dim", pad_edge=False)
+    for layer in variant.layers:
+        table.add_row(layer.layer, layer.precision, quantities.share(layer.change), layer.why)
+    table.caption = f"layers of {variant.recipe}, and how much each changes the outputs alone"
+    table.caption_justify = "left"
+    return table
 
 
 def _table(variants: list[Variant], metric: str, volts: float) -> Table:

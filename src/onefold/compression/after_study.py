@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from onefold.compression.api import write_variant
-from onefold.compression.selection import SelectionCriteria, select_variant
+from onefold.compression.file_properties import file_properties
+from onefold.compression.requirements import violated_requirement
+from onefold.compression.selection import SelectionCriteria, SelectionOptions, select_variant
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, Engine, run_call
@@ -27,17 +29,10 @@ from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import Config, Metrics, Trial
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.variants import COMPRESSED_FOLDER, Recipe, Shortlist, TrialVariant, Variant
+from onefold.vocabulary.variants import COMPRESSED_FOLDER, COMPRESSION, RECIPES, Shortlist, TrialVariant, Variant
 
 MAX_TRIALS = 10
 EPOCHS = 3  # of fine-tuning
-MAX_METRIC_LOSS = 0.01
-RECIPES = (
-    Recipe(precision="int8"),
-    Recipe(sparsity=0.8, precision="int8"),
-    Recipe(channels=0.5, precision="int8"),
-    Recipe(sparsity=0.8, channels=0.5, precision="int8"),
-)
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,7 @@ class AfterStudyCompression:
     device: Device
     host: Device
     report: Callable[[str], None]
+    selection: SelectionOptions = field(default_factory=SelectionOptions)
 
     def compress(self, trials: Sequence[Trial], best: Trial, about: Mapping[str, Any]) -> Shortlist:
         """Build variants of the best trials, select one, and write its deployment folder.
@@ -72,6 +68,7 @@ class AfterStudyCompression:
             self.host,
             self.home.locks.measurement,
             folder,
+            self.home.pairings,
             keep_files=True,
             on_progress=on_progress,
         ) as builder:
@@ -96,7 +93,13 @@ class AfterStudyCompression:
         chosen = [best, *(trial for trial in others if trial.failure is None)][:MAX_TRIALS]
         return [
             VariantRequest(
-                trial.number, trial.config, str(weights), RECIPES, EPOCHS, MAX_METRIC_LOSS, skip_failures=True
+                trial.number,
+                trial.config,
+                str(weights),
+                RECIPES,
+                EPOCHS,
+                self.selection.max_metric_loss,
+                skip_failures=True,
             )
             for trial in chosen
             if (weights := best_weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
@@ -110,9 +113,10 @@ class AfterStudyCompression:
         names = {id(candidate.variant): str(candidate) for candidate in candidates}
         best_first = sorted(candidates, key=lambda candidate: candidate.trial != best.number)
         plain, *others = (candidate.variant for candidate in best_first)
-        violations = {names[id(variant)]: reason for variant in others if (reason := _violation(variant, bounds))}
+        reasons = {names[id(variant)]: violated_requirement(variant, bounds) for variant in others}
+        violations = {name: reason for name, reason in reasons.items() if reason}
         eligible = [variant for variant in others if names[id(variant)] not in violations]
-        criteria = SelectionCriteria(goal.metric, goal.maximize, "size", MAX_METRIC_LOSS)
+        criteria = SelectionCriteria(goal.metric, goal.maximize, self.selection)
         selection = select_variant(plain, eligible, criteria, lambda variant: names[id(variant)])
         refused = {**selection.refused, **violations}
         judged = tuple(replace(candidate, refused=refused.get(str(candidate), "")) for candidate in candidates)
@@ -125,17 +129,15 @@ class AfterStudyCompression:
 
     def _deploy(self, shortlist: Shortlist, model: Path, about: Mapping[str, Any]) -> None:
         variant = shortlist.choice.variant
-        result = {"variant": str(variant.recipe), "metrics": dict(variant.metrics), "test": dict(shortlist.test)}
+        result = {
+            "variant": str(variant.recipe),
+            COMPRESSION: file_properties(model, variant.recipe, variant.layers),
+            "metrics": dict(variant.metrics),
+            "test": dict(shortlist.test),
+        }
         self.report(f"measuring the serving points of {shortlist.choice}")
         deployment = measure(model, self.device, serving=self.serving, home=self.home.path, origin={**about, **result})
-        write_variant(self.folder / COMPRESSED_FOLDER, model, deployment, variant, self.home)
-
-
-def _violation(variant: Variant, bounds: Mapping[str, Bound]) -> str:
-    """Return the first requirement of the study that a variant violates, among those on its known metrics."""
-    known = {**variant.metrics, "latency_s": variant.latency_s}
-    violated = (name for name, bound in bounds.items() if name in known and bound.violation(known[name]) > 0)
-    return next((f"{name}{bounds[name]} is required" for name in violated), "")
+        write_variant(self.folder / COMPRESSED_FOLDER, model, deployment, self.home)
 
 
 def score_onnx(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onefold.compression.encoding import pack
-from onefold.compression.measurement import measure_single_sample, to_variant
+from onefold.compression.encoding import pack_smallest
+from onefold.compression.file_properties import file_properties
+from onefold.compression.measurement import Repeated, measure_single_sample, to_variant
 from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.compression.registry import check_recipe
-from onefold.compression.selection import SelectionCriteria, VariantCost, check_optimize_for, select_variant
+from onefold.compression.requirements import Requirements
+from onefold.compression.selection import SelectionCriteria, SelectionOptions, VariantCost, select_variant
 from onefold.compression.variant_builder import BuiltVariant, VariantBuilder
-from onefold.device import Device, open_session
+from onefold.device import Device, open_session, quiet_host
 from onefold.device.catalog import HOST
 from onefold.device.host import find_device, host
-from onefold.model_folder import has_weights, new_generation, open_folder
+from onefold.model_folder import check_target, has_weights, new_generation, open_folder, saving
 from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.api import measure
@@ -27,8 +29,10 @@ from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.forks import check_distill
 from onefold.vocabulary.guarded_callback import GuardedCallback
-from onefold.vocabulary.variants import Recipe, Variant
+from onefold.vocabulary.requirement import Bound
+from onefold.vocabulary.variants import COMPRESSION, Recipe, Variant
 from onefold.vocabulary.workload import Workload
 
 PACKED = "model.packed"
@@ -44,13 +48,25 @@ class CompressOptions:
     epochs: int = 6  # of fine-tuning after pruning; a third of them for quantization-aware training
     samples: str | Path | None = None  # calibration set of an ONNX file: an .npz file with one array per input
     sensitivity: bool = False  # also measure the metric with each layer pruned alone
+    allow_slower: float | str = SelectionOptions.allow_slower  # by which a variant may be slower: 0.1 or "10%"
+    take: str | Recipe | None = None  # the variant to select whatever it costs: a recipe, or its name such as "int8"
+    distill: float = 0.0  # weight of the plain model's class scores in the loss of fine-tuning
+    require: Mapping[str, Bound] = field(default_factory=dict)  # by metric, latency_s, encoded_bytes, size_bytes, …
 
     def check(self) -> None:
         """Raise InputError for values out of range."""
-        if self.epochs < 1:
-            raise InputError(f"epochs must be at least 1, since fine-tuning follows pruning, but got {self.epochs}")
-        if not self.max_metric_loss >= 0:
-            raise InputError(f"max_metric_loss must be at least 0, but got {self.max_metric_loss}")
+        if not (isinstance(self.epochs, int) and self.epochs >= 1):
+            raise InputError(
+                f"epochs must be a whole number of at least 1, since training follows pruning, but got {self.epochs!r}"
+            )
+        check_distill(self.distill)
+
+    def selection(self, optimize_for: VariantCost, recipes: Sequence[Recipe]) -> SelectionOptions:
+        """Return how one of the variants with these recipes is selected; raises InputError for an invalid option."""
+        take = self.take.folder_name if isinstance(self.take, Recipe) else self.take
+        options = SelectionOptions(optimize_for, self.max_metric_loss, self.allow_slower, take)
+        options.check(recipes)
+        return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,7 @@ class CompressionResult:
     device: str
     sensitivity: Mapping[str, float] = field(default_factory=dict)  # by layer: the metric with that layer pruned alone
     folder: str = ""  # deployment folder of the selected variant, if one was written
+    folders: Mapping[str, str] = field(default_factory=dict)  # by variant: deployment folders, if all were written
 
 
 @suggest_keywords
@@ -84,6 +101,7 @@ def compress(
     options: CompressOptions | None = None,
     workload: Workload | None = None,
     save: str | Path | None = None,
+    save_all: str | Path | None = None,
     trust: bool = False,
     home: str | Path | None = None,
     on_event: Callable[[CompressionEvent], None] | None = None,
@@ -91,7 +109,9 @@ def compress(
     """Build variants of a model, measure them beside the plain model, and select one.
 
     The selected variant is the cheapest one that loses no more than `options.max_metric_loss` of the metric and is not
-    slower than the plain model; the plain model if there is none.
+    slower than the plain model by more than `options.allow_slower`; the plain model if there is none. `options.take`
+    selects a variant by its name. `options.require` refuses variants that violate a requirement; those on size and
+    latency say how far `precision="mixed"` goes.
 
     Args:
         model: Folder of a trained model, written by `Result.save` or `onefold tune --save`. An ONNX file, or a
@@ -102,6 +122,7 @@ def compress(
         options: Fine-tuning, calibration set and the allowed loss of the metric.
         workload: The workload of a model folder whose card names none.
         save: Write the deployment folder of the selected variant here.
+        save_all: Write the deployment folders of all variants, and of the plain model, into this folder.
         trust: Import the workload that the card of a model folder names, though this home did not write the folder.
         home: Folder of studies and devices; by default $ONEFOLD_HOME or the user's data folder.
         on_event: Called with each progress event.
@@ -120,11 +141,14 @@ def compress(
         check_recipe(each)
     options = options or CompressOptions()
     options.check()
-    check_optimize_for(optimize_for)
+    selection_options = options.selection(optimize_for, recipes)
+    _check_targets(save, save_all, recipes)
     home_folder, source = Home(home), Path(model)
     onnx_file = _onnx_file(source)
     if onnx_file is not None and options.sensitivity:
         raise InputError(f"layer sensitivity needs the folder of a trained model, but {source} holds only an ONNX file")
+    if onnx_file is not None and options.distill:
+        raise InputError(f"distillation needs the folder of a trained model, but {source} holds only an ONNX file")
     target = device if isinstance(device, Device) else find_device(device, home_folder.devices)
 
     notify = GuardedCallback(on_event)
@@ -132,11 +156,15 @@ def compress(
     def report(message: str) -> None:
         notify(CompressionEvent(message))
 
+    def latency_s(file: Path) -> float:
+        return _measure_latency([file], target, home_folder)[file].fastest.latency_s
+
+    requirements = Requirements(options.require, latency_s)
     with scratch_folder() as folder:
         builder: VariantBuilder | OnnxVariantBuilder
         if onnx_file is not None:
             samples = Path(options.samples) if options.samples is not None else None
-            builder = OnnxVariantBuilder(onnx_file, folder, samples, report)
+            builder = OnnxVariantBuilder(onnx_file, folder, samples, report, requirements)
         else:
             builder = VariantBuilder(
                 TrainedModel.read(open_folder(source, trust=trust, home=home_folder.path), workload),
@@ -144,20 +172,28 @@ def compress(
                 max_metric_loss=options.max_metric_loss,
                 epochs=options.epochs,
                 report=report,
+                requirements=requirements,
+                distill=options.distill,
             )
         built = builder.build(recipes)
         report(f"measuring {len(built)} variants on {target.name}")
         plain, *variants = _measure(built, target, home_folder)
-        criteria = SelectionCriteria(builder.metric, builder.higher_is_better, optimize_for, options.max_metric_loss)
+        criteria = SelectionCriteria(builder.metric, builder.higher_is_better, selection_options, options.require)
         selection = select_variant(plain, variants, criteria)
         sensitivity: Mapping[str, float] = {}
         if options.sensitivity and isinstance(builder, VariantBuilder):
             report("measuring the sensitivity of each layer")
             sensitivity = builder.sensitivity(max(each.sparsity for each in recipes) or DEFAULT_SENSITIVITY_SPARSITY)
-        if save is not None:
-            report(f"writing {save}")
-            chosen = next(variant for variant in built if variant.recipe == selection.chosen.recipe)
-            _deploy(chosen, selection.chosen, builder, target, Path(save), home_folder)
+        deployed = {}
+        for variant, file in zip((plain, *variants), built):
+            folders = [Path(save)] if save is not None and variant is selection.chosen else []
+            if save_all is not None:
+                deployed[str(variant.recipe)] = Path(save_all) / variant.recipe.folder_name
+                folders.append(deployed[str(variant.recipe)])
+            for target_folder in folders:
+                report(f"writing {target_folder}")
+                with saving(target_folder):
+                    _deploy(file, variant, builder, target, target_folder, home_folder)
     return CompressionResult(
         plain=plain,
         variants=tuple(variants),
@@ -167,13 +203,33 @@ def compress(
         device=target.name,
         sensitivity=sensitivity,
         folder=str(save) if save is not None else "",
+        folders={name: str(path) for name, path in deployed.items()},
     )
 
 
+def _check_targets(save: str | Path | None, save_all: str | Path | None, recipes: Sequence[Recipe]) -> None:
+    """Raise InputError if the variants cannot be written into these folders, or two of them into the same one."""
+    if save is not None:
+        check_target(save, "save")
+    if save_all is None:
+        return
+    check_target(save_all, "save_all", is_replaced=False)
+    folders = [Path(save_all) / recipe.folder_name for recipe in (Recipe(), *recipes)]
+    for folder in folders:
+        check_target(folder, "save_all")
+    if save is not None and Path(save).resolve() in {path.resolve() for path in (Path(save_all), *folders)}:
+        raise InputError(f"save and save_all must be different folders, but both would write into {save}")
+
+
 def _measure(built: Sequence[BuiltVariant], device: Device, home: Home) -> list[Variant]:
-    with open_session(device, host(home.devices)) as session, home.locks.measurement():
-        served = measure_single_sample(session, [variant.file for variant in built])
+    served = _measure_latency([variant.file for variant in built], device, home)
     return [to_variant(variant, served[variant.file]) for variant in built]
+
+
+def _measure_latency(files: Sequence[Path], device: Device, home: Home) -> Mapping[Path, Repeated]:
+    opened = open_session(device, host(home.devices), pairings=home.pairings)
+    with opened as session, quiet_host(session, home.locks.measurement):
+        return measure_single_sample(session, files)
 
 
 def _onnx_file(source: Path) -> Path | None:
@@ -198,21 +254,21 @@ def _deploy(
     about = {
         **builder.provenance,
         "variant": str(chosen.recipe),
+        COMPRESSION: file_properties(built.file, chosen.recipe, chosen.layers),
         "metrics": dict(chosen.metrics),
         "test": builder.test(built.file),
     }
     deployment = measure(built.file, device, home=home.path, origin=about)
-    write_variant(folder, built.file, deployment, chosen, home)
+    write_variant(folder, built.file, deployment, home)
 
 
-def write_variant(folder: Path, model: Path, deployment: deploy.Deployment, variant: Variant, home: Home) -> None:
+def write_variant(folder: Path, model: Path, deployment: deploy.Deployment, home: Home) -> None:
     """Write the deployment folder of a variant, with its packed model."""
     with new_generation(folder, home=home.path) as new:
         deploy.write_files(new, model, deployment)
-        _write_packed(new, variant)
+        write_packed(new)
 
 
-def _write_packed(folder: Path, variant: Variant) -> None:
-    """Write the packed model in the encoding that makes the variant smallest."""
-    smallest = min(variant.encoded_bytes, key=lambda encoding: variant.encoded_bytes[encoding])
-    (folder / PACKED).write_bytes(pack((folder / deploy.MODEL).read_bytes(), smallest))
+def write_packed(folder: Path) -> None:
+    """Write the packed model of a folder beside it, in the encoding that makes it smallest."""
+    (folder / PACKED).write_bytes(pack_smallest((folder / deploy.MODEL).read_bytes()))

@@ -17,27 +17,23 @@ import torch
 
 from onefold.compression.compressor import Compressor, FineTuning
 from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.outputs import tensors_in
 from onefold.vocabulary.records import Value
 
-LAYERS = (torch.nn.Linear, torch.nn.modules.conv._ConvNd)
+LAYERS = (torch.nn.Linear, torch.nn.modules.conv._ConvNd, torch.nn.Embedding)
 RECURRENT = "channels cannot be removed from a network with recurrent layers; set a sparsity instead"
 
 
 class ChannelPruning(Compressor):
-    """Remove a share of the channels of every layer but the last; the setting is that share."""
+    """Remove a share of the channels of every layer but those that compute outputs; the setting is that share.
 
-    def unsupported(self, network: torch.nn.Module) -> str:
-        """Name the limitation for networks with recurrent layers."""
-        return RECURRENT if _is_recurrent(network) else ""
+    The channels of an Embedding are its dimensions.
+    """
 
     def compress(self, network: torch.nn.Module, value: Value, fine_tuning: FineTuning) -> None:
         """Prune at once and train from the full learning rate: gradual or slower training is up to 2 points worse."""
-        self.build(network, value, [part[:2] for part in fine_tuning.inputs])
+        ChannelPruner(network, [part[:2] for part in fine_tuning.inputs], float(value or 0.0)).prune()
         fine_tuning.run(network, learning_rate_factor=1.0)
-
-    def build(self, network: torch.nn.Module, value: Value, inputs: Sequence[torch.Tensor]) -> None:
-        """Prune the network."""
-        ChannelPruner(network, inputs, float(value or 0.0)).prune()
 
 
 class ChannelPruner:
@@ -51,8 +47,9 @@ class ChannelPruner:
         self._shapes = self._output_shapes()
         if _is_recurrent(network):
             raise ModelError(RECURRENT)
+        heads = {m: m.num_heads for m in network.modules() if isinstance(m, torch.nn.MultiheadAttention)}
         if not any(isinstance(module, LAYERS) for module in network.modules()):
-            raise ModelError("the network has no channels to remove: it has neither Linear nor convolution layers")
+            raise ModelError("the network has no channels to remove: it has no Linear, convolution or Embedding layers")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -61,8 +58,12 @@ class ChannelPruner:
                     self._inputs if len(self._inputs) > 1 else self._inputs[0],
                     importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
                     pruning_ratio=share,
-                    ignored_layers=self._output_layers(),
+                    in_channel_groups={**heads},  # each head keeps as many dimensions as the others
+                    out_channel_groups={**heads},
+                    root_module_types=list(LAYERS),
+                    output_transform=_marked,
                 )
+                self._pruner.ignored_layers += self._output_layers()
         except Exception as error:  # a forward pass may raise anything
             raise ModelError(f"channels cannot be removed from this network: {error}") from error
 
@@ -80,27 +81,28 @@ class ChannelPruner:
             raise ModelError(f"removing channels changes the output shapes from {self._shapes} to {shapes}")
 
     def _output_layers(self) -> list[torch.nn.Module]:
-        """Return the last layer that runs, whose channels are the outputs of the network."""
-        order: list[torch.nn.Module] = []
-        hooks = [
-            module.register_forward_hook(lambda module, *_: order.append(module))
-            for module in self._network.modules()
-            if isinstance(module, LAYERS)
+        """Return the layers whose channels reach an output of the network without another layer in between."""
+        from torch_pruning.ops import OPTYPE
+
+        groups = self._pruner.DG.get_all_groups(root_module_types=list(LAYERS))
+        return [
+            dependency.target.module
+            for group in groups
+            if any(dependency.target.type == OPTYPE.OUTPUT for dependency, _ in group)
+            for dependency, _ in group[:1]
         ]
-        try:
-            self._output_shapes()
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return order[-1:]
 
     def _output_shapes(self) -> list[tuple[int, ...]]:
         training = self._network.training
         self._network.eval()
-        with torch.no_grad():
-            outputs: Any = self._network(*self._inputs)
+        outputs: Any = self._network(*self._inputs)
         self._network.train(training)
-        return [tuple(part.shape) for part in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
+        return [tuple(part.shape) for part in tensors_in(outputs)]
+
+
+def _marked(outputs: Any) -> list[torch.Tensor]:
+    """Return the outputs that a gradient reaches, each after an operation that tells it from the layer before it."""
+    return [tensor * 1 for tensor in tensors_in(outputs) if tensor.requires_grad]
 
 
 def _is_recurrent(network: torch.nn.Module) -> bool:

@@ -1,9 +1,10 @@
-"""The seam for compression methods: what the variant builders and the in-loop workload ask of each of them."""
+"""The seam for compression methods: what the variant builders ask of each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -13,13 +14,23 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from onefold.compression.requirements import Requirements
     from onefold.vocabulary.records import Value
+    from onefold.vocabulary.variants import LayerPrecision
 
 # In the order in which a recipe applies them: change layer shapes, then weights, then rewrite the exported ONNX graph.
 Stage = Literal["architecture", "weights", "graph"]
 STAGES: tuple[Stage, ...] = ("architecture", "weights", "graph")
 StepCallback = Callable[[], None]
 Samples = Mapping[str, "NDArray[Any]"]  # inputs by their names in the ONNX graph
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedGraph:
+    """What became of the layers of an ONNX graph."""
+
+    uncompressed: tuple[str, ...] = ()  # layers that could not be compressed
+    layers: tuple[LayerPrecision, ...] = ()  # if the method has chosen a precision for each layer
 
 
 class FineTuning(Protocol):
@@ -50,11 +61,8 @@ class Compressor(Protocol):
     `value` is always the setting of the method's parameter in a recipe, already validated by the registry: a share
     between 0 and 1 (exclusive), or the method's own name where several methods share one parameter.
 
-    A method of the stages "architecture" and "weights" changes a PyTorch network in place:
-
-    * after the study, `compress` changes the network and fine-tunes it;
-    * in the loop, `build` changes a new network, `begin_epoch` tightens the constraint epoch by epoch, and `finalize`
-      enforces the whole of it on a copy that is scored and exported.
+    A method of the stages "architecture" and "weights" changes a trained PyTorch network in place with `compress`, and
+    fine-tunes it.
 
     A method of the stage "graph" rewrites an exported ONNX file with `compress_onnx`. If it overrides `simulate`, it
     supports quantization-aware training: inside the context, forward passes compute as the compressed file will.
@@ -68,10 +76,6 @@ class Compressor(Protocol):
     * A network or graph that cannot be compressed raises ModelError; a lack of calibration samples raises InputError.
     """
 
-    def unsupported(self, network: torch.nn.Module) -> str:  # noqa: ARG002
-        """Return why this network cannot be compressed, as far as its layers tell; empty if it can."""
-        return ""
-
     def compress(self, network: torch.nn.Module, value: Value, fine_tuning: FineTuning) -> None:  # noqa: ARG002
         """Compress a trained network in place and fine-tune it."""
         return
@@ -79,18 +83,6 @@ class Compressor(Protocol):
     def preserve(self, network: torch.nn.Module, value: Value) -> StepCallback:  # noqa: ARG002
         """Return a callback that, run after each optimizer step, keeps a compressed network compressed."""
         return _no_callback
-
-    def build(self, network: torch.nn.Module, value: Value, inputs: Sequence[torch.Tensor]) -> None:  # noqa: ARG002
-        """Change a network before its first epoch of in-loop training; `inputs` are two samples for tracing."""
-        return
-
-    def begin_epoch(self, network: torch.nn.Module, value: Value) -> StepCallback:  # noqa: ARG002
-        """Prepare a network for an epoch of in-loop training; return the callback to run after each step."""
-        return _no_callback
-
-    def finalize(self, network: torch.nn.Module, value: Value) -> None:  # noqa: ARG002
-        """Compress a network of in-loop training in place as far as `value` says, without training."""
-        return
 
     @property
     def supports_aware_training(self) -> bool:
@@ -101,16 +93,22 @@ class Compressor(Protocol):
         """Return a context in which forward passes compute as the compressed model will, and gradients pass through."""
         return nullcontext()
 
-    def stored_weight(self, weight: torch.Tensor) -> NDArray[Any]:
-        """Return a tensor of the state dict with the values and the type that the compressed file stores."""
-        return weight.cpu().numpy()
-
     def compress_onnx(self, source: Path, target: Path, samples: Samples | None) -> tuple[str, ...]:  # noqa: ARG002
         """Write the compressed model; return the names of layers that could not be compressed.
 
         `samples` is the calibration set; None if there is none.
         """
         raise ModelError(f"{type(self).__name__} does not compress ONNX files such as {source}")
+
+    def compress_within(
+        self,
+        source: Path,
+        target: Path,
+        samples: Samples | None,
+        requirements: Requirements,  # noqa: ARG002
+    ) -> CompressedGraph:
+        """Write the compressed model; a method that can choose how far to go just meets the requirements."""
+        return CompressedGraph(self.compress_onnx(source, target, samples))
 
 
 def _no_callback() -> None:

@@ -77,6 +77,11 @@ def pack(model: bytes, encoding: str = "zstd") -> bytes:
     return MAGIC + encoding.encode().ljust(8) + ENCODINGS[encoding].encode(content)
 
 
+def pack_smallest(model: bytes) -> bytes:
+    """Return the content of an ONNX file, packed in the encoding that makes it smallest."""
+    return min((pack(model, encoding) for encoding in ENCODINGS), key=len)
+
+
 def unpack(packed: bytes) -> bytes:
     """Return the content of the ONNX file that `pack` was given; raises ModelError for anything else."""
     name = packed[len(MAGIC) : len(MAGIC) + 8].decode("ascii", "replace").strip()

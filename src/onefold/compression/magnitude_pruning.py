@@ -22,7 +22,6 @@ from onefold.vocabulary.records import Value
 
 MIN_DENSITY = 0.02  # share of each layer's weights that is never pruned: a layer of zeros blocks the signal
 LEARNING_RATE_FACTOR = 0.5
-EPOCHS_TO_TARGET = 3  # of in-loop training, until the sparsity reaches its target
 
 
 class MagnitudePruning(Compressor):
@@ -41,16 +40,6 @@ class MagnitudePruning(Compressor):
     def preserve(self, network: torch.nn.Module, value: Value) -> StepCallback:  # noqa: ARG002
         """Keep the present zeros."""
         return PruningMasks.of_zeros(network).apply
-
-    def begin_epoch(self, network: torch.nn.Module, value: Value) -> StepCallback:
-        """Raise the sparsity by an equal step each epoch until it reaches the target."""
-        masks, target = PruningMasks.of_zeros(network), _share(value)
-        masks.prune(min(target, masks.sparsity + target / EPOCHS_TO_TARGET))
-        return masks.apply
-
-    def finalize(self, network: torch.nn.Module, value: Value) -> None:
-        """Prune to the target sparsity."""
-        PruningMasks(network).prune(_share(value))
 
 
 class PruningMasks:

@@ -13,22 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onefold.agent.random_inputs import random_input
 from onefold.arrays.files import read_arrays
 from onefold.compression.graph_methods import compress_graph
 from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.registry import methods, needs_training
+from onefold.compression.requirements import Requirements
 from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report
-from onefold.device.random_inputs import random_input
 from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
 from onefold.serving.external_data import with_embedded_weights
+from onefold.serving.tuner import check_batch_size
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.variants import Recipe
 
-RANDOM_SAMPLES = 64  # where no samples are given
+RANDOM_SAMPLES = 64  # where no samples are given, if the batch size is not fixed
 NUMPY_TYPES = {"float": "f4", "double": "f8"}  # of ONNX Runtime's type names, where the two differ
 Array = NDArray[Any]
 
@@ -38,15 +40,25 @@ class OnnxVariantBuilder:
 
     metric, higher_is_better = "agreement", True
 
-    def __init__(self, model: Path, folder: Path, samples: Path | None, report: Report) -> None:
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        samples: Path | None,
+        report: Report,
+        requirements: Requirements | None = None,
+    ) -> None:
         self._report = report
+        self._requirements = requirements or Requirements()
+        self._requirements.check([self.metric])
         self._plain = folder / "plain.onnx"
         with scratch_folder() as temporary:  # apart, since the model's file may be named plain.onnx too
             shutil.copyfile(with_embedded_weights(model, temporary), self._plain)
-        served = deploy.ServedModel(self._plain, ServingPoint(RANDOM_SAMPLES))
+        self._batch_size = check_batch_size(self._plain, model.name).batch_size or RANDOM_SAMPLES
+        served = deploy.ServedModel(self._plain, ServingPoint(self._batch_size))
         self._has_real_samples = samples is not None
         self._samples = _read_samples(samples, served) if samples is not None else _random_samples(served)
-        self._outputs = _first_output(served(*self._samples.values()))
+        self._outputs = _outputs(served, self._samples)
         self._save_samples(self._plain)
         self.provenance: Mapping[str, Any] = {"file": model.name}
 
@@ -61,12 +73,15 @@ class OnnxVariantBuilder:
                 )
         built = [BuiltVariant(PLAIN, self._plain, self._plain, {self.metric: 1.0})]
         for recipe in dict.fromkeys(recipe for recipe in recipes if not recipe.is_plain):
-            path, uncompressed = compress_graph(self._plain, recipe, self._samples if self._has_real_samples else None)
+            real_samples = self._samples if self._has_real_samples else None
+            path, graph = compress_graph(self._plain, recipe, real_samples, self._requirements)
             strip_metadata(path)
             self._save_samples(path)
             metrics = self._agreement(path)
             notes = () if self._has_real_samples else ("agreement on random inputs, which says little: give samples",)
-            built.append(BuiltVariant(recipe, path, self._plain, metrics, uncompressed, notes))
+            built.append(
+                BuiltVariant(recipe, path, self._plain, metrics, graph.uncompressed, notes, layers=graph.layers)
+            )
             self._report(f"{recipe}: agreement {metrics[self.metric]:.4g}")
         return built
 
@@ -75,13 +90,9 @@ class OnnxVariantBuilder:
         return {}
 
     def _agreement(self, path: Path) -> Metrics:
-        """Return the share of samples with the same class; for other outputs, 1 minus the relative error."""
-        outputs = _first_output(deploy.ServedModel(path, ServingPoint(RANDOM_SAMPLES))(*self._samples.values()))
-        plain = self._outputs
-        if plain.ndim == 2 and plain.shape[1] > 1:
-            return {self.metric: float((outputs.argmax(axis=1) == plain.argmax(axis=1)).mean())}
-        error = np.linalg.norm(outputs - plain) / max(float(np.linalg.norm(plain)), 1e-12)
-        return {self.metric: max(0.0, 1.0 - float(error))}
+        """Return the agreement of the output that agrees least."""
+        outputs = _outputs(deploy.ServedModel(path, ServingPoint(self._batch_size)), self._samples)
+        return {self.metric: min(_agreement(*pair) for pair in zip(outputs, self._outputs))}
 
     def _save_samples(self, path: Path) -> None:
         few = {name: array[:SAMPLES] for name, array in self._samples.items()}
@@ -107,10 +118,19 @@ def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
 
 def _random_samples(served: deploy.ServedModel) -> dict[str, Array]:
     try:
-        return {each.name: random_input(each, RANDOM_SAMPLES) for each in served.session.get_inputs()}
+        return {each.name: random_input(each, served.point.batch_size) for each in served.session.get_inputs()}
     except ValueError as error:
         raise ModelError(f"no random inputs can be generated for the model: {error}; give samples") from error
 
 
-def _first_output(outputs: Any) -> Array:
-    return np.asarray(outputs[0] if isinstance(outputs, list) else outputs)
+def _outputs(served: deploy.ServedModel, samples: Mapping[str, Array]) -> list[Array]:
+    outputs = served(*samples.values())
+    return [np.asarray(output) for output in (outputs if isinstance(outputs, list) else [outputs])]
+
+
+def _agreement(output: Array, plain: Array) -> float:
+    """Return the share of samples with the same class; for other outputs, 1 minus the relative error."""
+    if plain.ndim == 2 and plain.shape[1] > 1:
+        return float((output.argmax(axis=1) == plain.argmax(axis=1)).mean())
+    error = np.linalg.norm(output - plain) / max(float(np.linalg.norm(plain)), 1e-12)
+    return max(0.0, 1.0 - float(error))

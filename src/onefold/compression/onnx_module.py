@@ -9,20 +9,28 @@ import numpy as np
 import torch
 
 from onefold.serving import deploy
+from onefold.vocabulary.outputs import joined
 from onefold.vocabulary.serving import ServingPoint
 
 BATCH_SIZE = 128
 
 
 class OnnxModule(torch.nn.Module):
-    """A module whose forward pass runs in ONNX Runtime, with as many threads as PyTorch uses."""
+    """A module whose forward pass runs in ONNX Runtime, with as many threads as PyTorch uses.
 
-    def __init__(self, path: Path) -> None:
+    `template` are outputs of the network that was exported with all of its outputs: those of the module have the same
+    structure.
+    """
+
+    def __init__(self, path: Path, template: Any = None) -> None:
         super().__init__()
+        self._template = template
         self._served = deploy.ServedModel(path, ServingPoint(BATCH_SIZE, torch.get_num_threads()))
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         outputs = self._served(*(part.cpu().numpy() for part in inputs))
-        if isinstance(outputs, list):
-            return tuple(torch.from_numpy(np.asarray(output)) for output in outputs)
-        return torch.from_numpy(outputs)
+        tensors = [torch.from_numpy(np.asarray(each)) for each in (outputs if isinstance(outputs, list) else [outputs])]
+        if self._template is not None:
+            remaining = iter(tensors)
+            return joined([self._template], lambda _: next(remaining))
+        return tuple(tensors) if isinstance(outputs, list) else tensors[0]

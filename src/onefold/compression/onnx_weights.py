@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from onefold.compression.onnx_weight_blocks import OPERATOR, block_integers
+
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Gather")
+WEIGHT_INPUTS = 3  # the fourth input of recurrent operators is their bias
 INTEGER_WEIGHTED = ("QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM")
 
 
-def full_precision_layers(model: Path) -> tuple[str, ...]:
-    """Return the operators, as "type name", whose weights are 32-bit floating-point numbers."""
+def weighted_operators(model: Path) -> dict[str, str]:
+    """Return the operators whose weights are 32-bit floating-point numbers: their types, by name."""
     import onnx
     from onnx import TensorProto
 
@@ -20,11 +23,16 @@ def full_precision_layers(model: Path) -> tuple[str, ...]:
     exact = {
         tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) > 1
     }
-    return tuple(
-        f"{node.op_type} {node.name}".strip()
+    return {
+        node.name: node.op_type
         for node in graph.node
-        if node.op_type in WEIGHTED and any(name in exact for name in node.input)
-    )
+        if node.op_type in WEIGHTED and any(name in exact for name in node.input[:WEIGHT_INPUTS])
+    }
+
+
+def full_precision_layers(model: Path) -> tuple[str, ...]:
+    """Return the operators, as "type name", whose weights are 32-bit floating-point numbers."""
+    return tuple(f"{kind} {name}".strip() for name, kind in weighted_operators(model).items())
 
 
 def weight_sparsity(model: Path) -> float:
@@ -32,10 +40,14 @@ def weight_sparsity(model: Path) -> float:
     import onnx
     from onnx import numpy_helper
 
+    graph = onnx.load(str(model)).graph
+    packed = {node.input[1]: node for node in graph.node if node.op_type == OPERATOR}
     zeros = count = 0
-    for tensor in onnx.load(str(model)).graph.initializer:
+    for tensor in graph.initializer:
         if len(tensor.dims) > 1:
             values = numpy_helper.to_array(tensor)
+            if tensor.name in packed:
+                values = block_integers(packed[tensor.name], values)
             zeros, count = zeros + int((values == 0).sum()), count + values.size
     return zeros / count if count else 0.0
 

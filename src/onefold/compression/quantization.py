@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from onefold.compression.compressor import Compressor, Samples
-from onefold.compression.fake_quantization import fake_quantization, quantized_weight
-from onefold.compression.onnx_node_order import move_relu_before_max_pool
+from onefold.compression.fake_quantization import fake_quantization
+from onefold.compression.onnx_attention import attention_weight_operators
+from onefold.compression.onnx_preprocessing import preprocessed, quantizer_errors
+from onefold.compression.onnx_stored_weights import store_in_int8
 from onefold.compression.onnx_weights import WEIGHTED, full_precision_layers
-from onefold.processes import scratch_folder
-from onefold.vocabulary.error_text import headline
+from onefold.serving.signature import architecture
 from onefold.vocabulary.errors import InputError, ModelError
 
 MIN_CALIBRATION_SAMPLES = 32
@@ -28,7 +27,10 @@ NOT_DYNAMIC = ("Conv", "ConvTranspose", "GRU", "RNN")
 
 
 class StaticQuantization(Compressor):
-    """Post-training static quantization: int8 weights per channel, activations calibrated on samples."""
+    """Post-training static quantization: int8 weights per channel, activations calibrated on samples.
+
+    Recurrent layers, for which ONNX Runtime has no static integer kernels, store int8 weights and compute in fp32.
+    """
 
     supports_aware_training = True
 
@@ -36,59 +38,31 @@ class StaticQuantization(Compressor):
         """Use fake quantization."""
         return fake_quantization(network)
 
-    def stored_weight(self, weight: torch.Tensor) -> NDArray[Any]:
-        """Quantize matrices and kernels; biases and normalization parameters stay in fp32."""
-        if weight.ndim > 1 and weight.is_floating_point():
-            return quantized_weight(weight).cpu().numpy().astype(np.int8)
-        return weight.cpu().numpy()
-
     def compress_onnx(self, source: Path, target: Path, samples: Samples | None) -> tuple[str, ...]:
         """Calibrate on the samples; raises InputError if there are fewer than MIN_CALIBRATION_SAMPLES."""
-        from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-
-        count = min((len(array) for array in samples.values()), default=0) if samples else 0
-        if samples is None or count < MIN_CALIBRATION_SAMPLES:
-            raise InputError(
-                f"int8 needs a calibration set of at least {MIN_CALIBRATION_SAMPLES} samples, but got {count}; give "
-                "more samples, or use int8-dynamic, which needs none"
-            )
-        with _preprocessed(source, "int8") as model, _quantizer_errors("int8"):
-            quantize_static(
-                str(model),
-                str(target),
-                _calibration_reader(samples, count),
-                quant_format=QuantFormat.QDQ,
-                per_channel=True,
-                activation_type=QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
-                calibrate_method=CalibrationMethod.MinMax,
-                extra_options={"CalibMovingAverage": True},
-            )
+        calibration_set = checked_calibration_set(samples, "int8")
+        with preprocessed(source, "int8") as model, quantizer_errors("int8"):
+            quantize_statically(model, target, calibration_set)
+            store_in_int8(target)
         return full_precision_layers(target)
 
 
 class DynamicQuantization(StaticQuantization):
-    """Post-training dynamic quantization: int8 weights, activations quantized at run time; covers LSTM layers too."""
+    """Post-training dynamic quantization: int8 weights, activations quantized at run time; covers LSTM layers too.
+
+    Convolutions, GRU and RNN layers store int8 weights and compute in fp32.
+    """
 
     def compress_onnx(self, source: Path, target: Path, samples: Samples | None) -> tuple[str, ...]:  # noqa: ARG002
         """Quantize without calibration."""
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        types = [op_type for op_type in WEIGHTED if op_type not in NOT_DYNAMIC]
-        with _preprocessed(source, "int8-dynamic") as model, _quantizer_errors("int8-dynamic"):
-            quantize_dynamic(
-                str(model), str(target), op_types_to_quantize=types, per_channel=True, weight_type=QuantType.QInt8
-            )
+        with preprocessed(source, "int8-dynamic") as model, quantizer_errors("int8-dynamic"):
+            quantize_dynamically(model, target)
+            store_in_int8(target)
         return full_precision_layers(target)
 
 
 class HalfPrecision(Compressor):
     """Store weights in fp16; the runtime casts them to fp32 when it loads the model."""
-
-    def stored_weight(self, weight: torch.Tensor) -> NDArray[Any]:
-        """Round large fp32 tensors."""
-        is_cast = weight.dtype == torch.float32 and weight.numel() >= MIN_HALF_SIZE
-        return (weight.half() if is_cast else weight).cpu().numpy()
 
     def compress_onnx(self, source: Path, target: Path, samples: Samples | None) -> tuple[str, ...]:  # noqa: ARG002
         """Insert a Cast node after each fp16 tensor; raises ModelError if a weight overflows."""
@@ -113,44 +87,70 @@ class HalfPrecision(Compressor):
         return ()
 
 
-@contextmanager
-def _preprocessed(source: Path, precision: str) -> Iterator[Path]:
-    """Infer shapes and fold normalization into convolutions, as the quantizer requires."""
+def checked_calibration_set(samples: Samples | None, precision: str) -> Samples:
+    """Return the calibration set; raises InputError if there are fewer than MIN_CALIBRATION_SAMPLES."""
+    count = min((len(array) for array in samples.values()), default=0) if samples else 0
+    if samples is None or count < MIN_CALIBRATION_SAMPLES:
+        raise InputError(
+            f"{precision} needs a calibration set of at least {MIN_CALIBRATION_SAMPLES} samples, but got {count}; give "
+            "more samples, or use int8-dynamic, which needs none"
+        )
+    return samples
+
+
+def quantize_statically(
+    model: Path, target: Path, samples: Samples, *, layers: Sequence[str] = (), calibration: Path | None = None
+) -> None:
+    """Quantize weights and activations of a preprocessed model: all, or the named operators alone.
+
+    The ranges of activations are written to the file `calibration`, or read from it if it exists.
+    """
     import onnx
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
-    with scratch_folder() as folder:
-        target = folder / "preprocessed.onnx"
-        with _quantizer_errors(precision):
-            model = onnx.load(str(source))
-            move_relu_before_max_pool(model)
-            moved = Path(folder) / "moved.onnx"  # the quantizer fails on some models unless it reads them from a file
-            moved.write_bytes(model.SerializeToString())
-            quant_pre_process(moved, target, skip_symbolic_shape=True)
-        yield target
-
-
-@contextmanager
-def _quantizer_errors(precision: str) -> Iterator[None]:
-    """Map the quantizer's exceptions to ModelError, and silence its log messages, which users cannot act on."""
-    disabled = logging.root.manager.disable
-    logging.disable(max(disabled, logging.WARNING))
-    try:
-        yield
-    except Exception as error:  # ONNX Runtime documents no exception types
-        raise ModelError(f"the model cannot be quantized to {precision}: {headline(error)}") from error
-    finally:
-        logging.disable(disabled)
+    with np.errstate(over="ignore", invalid="ignore"):  # as the ranges of masks do, which are not used
+        quantize_static(
+            str(model),
+            str(target),
+            _calibration_reader(samples, architecture(model).batch_size or CALIBRATION_BATCH_SIZE),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod.MinMax,
+            nodes_to_quantize=list(layers),
+            nodes_to_exclude=attention_weight_operators(onnx.load(str(model))),
+            extra_options={"CalibMovingAverage": True},
+            calibration_cache_path=calibration,
+        )
 
 
-def _calibration_reader(samples: Samples, count: int) -> Any:
+def quantize_dynamically(model: Path, target: Path, *, layers: Sequence[str] = ()) -> None:
+    """Quantize weights, and activations at run time, of a preprocessed model: all, or the named operators alone."""
+    from onnx import TensorProto
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        str(model),
+        str(target),
+        op_types_to_quantize=[op_type for op_type in WEIGHTED if op_type not in NOT_DYNAMIC],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        nodes_to_quantize=list(layers),
+        extra_options={"DefaultTensorType": TensorProto.FLOAT},  # of the outputs of operators outside of ONNX
+    )
+
+
+def _calibration_reader(samples: Samples, batch_size: int) -> Any:
     from onnxruntime.quantization import CalibrationDataReader
+
+    count = min(len(array) for array in samples.values())
 
     class SampleReader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self._batches: Iterator[dict[str, Any]] = (
-                {name: array[start : start + CALIBRATION_BATCH_SIZE] for name, array in samples.items()}
-                for start in range(0, count - count % CALIBRATION_BATCH_SIZE, CALIBRATION_BATCH_SIZE)
+                {name: array[start : start + batch_size] for name, array in samples.items()}
+                for start in range(0, count - count % batch_size, batch_size)
             )
 
         def get_next(self) -> dict[str, Any] | None:

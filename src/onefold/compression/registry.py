@@ -1,4 +1,4 @@
-"""The compression methods, by name. Recipes, the in-loop search space, the builders and the CLI read this table.
+"""The compression methods, by name. Recipes, the builders and the CLI read this table.
 
 A new method is one module with a `Compressor` and one `CompressionMethod` that names it, either below or, in another
 package, as an entry point of the group "onefold.compressors" (so that worker processes find it too).
@@ -15,7 +15,6 @@ from importlib.metadata import entry_points
 from onefold.compression.compressor import STAGES, Compressor, Stage
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Value
-from onefold.vocabulary.space import Choice
 from onefold.vocabulary.variants import FULL_PRECISION, Recipe
 
 ENTRY_POINTS = "onefold.compressors"
@@ -31,7 +30,6 @@ class CompressionMethod:
     stage: Stage
     summary: str  # what it does, for help texts
     implementation: str  # "module:Class" of its Compressor
-    search_values: tuple[Value, ...] = ()  # settings to try in the loop, besides the neutral one
 
     @property
     def takes_share(self) -> bool:
@@ -119,16 +117,6 @@ def needs_training(recipe: Recipe) -> bool:
     return any(method.stage != "graph" for method, _ in active_methods(recipe))
 
 
-def search_parameters() -> dict[str, Choice]:
-    """Return the settings to search in the loop, by parameter."""
-    choices = {}
-    for parameter, group in parameters().items():
-        values = [group[0].neutral, *(value for method in group for value in method.search_values)]
-        if len(values) > 1:
-            choices[parameter] = Choice(*values, default=values[0])
-    return choices
-
-
 @cache
 def _implementation(reference: str) -> Compressor:
     module, _, name = reference.partition(":")
@@ -150,7 +138,6 @@ register(
         stage="weights",
         summary="share of the smallest weights to set to zero, such as 0.8",
         implementation="onefold.compression.magnitude_pruning:MagnitudePruning",
-        search_values=(0.5, 0.7, 0.8, 0.9),
     )
 )
 register(
@@ -161,7 +148,6 @@ register(
         stage="architecture",
         summary="share of the channels to remove from every layer, such as 0.5",
         implementation="onefold.compression.channel_pruning:ChannelPruning",
-        search_values=(0.25, 0.5),
     )
 )
 register(
@@ -172,7 +158,6 @@ register(
         stage="graph",
         summary="static quantization of weights and activations",
         implementation="onefold.compression.quantization:StaticQuantization",
-        search_values=("int8",),
     )
 )
 register(
@@ -183,6 +168,36 @@ register(
         stage="graph",
         summary="dynamic quantization, without calibration",
         implementation="onefold.compression.quantization:DynamicQuantization",
+    )
+)
+register(
+    CompressionMethod(
+        name="int4",
+        parameter="precision",
+        neutral=FULL_PRECISION,
+        stage="graph",
+        summary="4-bit weights of large linear layers, the rest as int8-dynamic",
+        implementation="onefold.compression.weight_only_quantization:Int4Quantization",
+    )
+)
+register(
+    CompressionMethod(
+        name="int8-weight-only",
+        parameter="precision",
+        neutral=FULL_PRECISION,
+        stage="graph",
+        summary="8-bit weights, with large linear layers computed from them, and fp32 activations",
+        implementation="onefold.compression.weight_only_quantization:Int8WeightOnlyQuantization",
+    )
+)
+register(
+    CompressionMethod(
+        name="mixed",
+        parameter="precision",
+        neutral=FULL_PRECISION,
+        stage="graph",
+        summary="a precision for each layer by its sensitivity, as far as the requirements on size or latency ask for",
+        implementation="onefold.compression.mixed_precision:MixedPrecision",
     )
 )
 register(

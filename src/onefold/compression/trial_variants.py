@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.compression.measurement import measure_single_sample, to_variant
+from onefold.compression.measurement import Repeated, measure_single_sample, to_variant
 from onefold.compression.variant_builder import BuiltVariant
-from onefold.device import Device, open_session, runtime
+from onefold.device import Device, open_session, quiet_host, runtime
 from onefold.engine import Call, CallFailed, CallFinished, Engine
 from onefold.store.locks import MeasurementLock
 from onefold.training.trainer import Tick, Trainer
-from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.errors import DeviceUnavailable, ModelError
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.variants import Recipe, Variant
 
@@ -42,6 +42,7 @@ class VariantRequest:
     max_metric_loss: float = float("inf")  # above which quantization-aware training follows
     skip_failures: bool = False  # leave out a variant that cannot be built
     on_test_data: bool = False  # score on the test data if there is any, and not on the validation data
+    control: bool = False  # score also the uncompressed network, trained as long
     threads: int = 1
 
 
@@ -54,6 +55,8 @@ class TrialVariants:
     host: Device
     measurement_lock: MeasurementLock
     folder: Path
+    pairings: Path | None = None  # with the agents of devices
+    plain_device: Device | None = None  # where the plain models are measured, if not where the variants are
     keep_files: bool = False  # until exit, so that one of them can be deployed
     on_progress: Callable[[int, int], None] = lambda done, total: None  # noqa: ARG005
     failures: dict[int, str] = field(default_factory=dict)  # by trial: why it has no variants
@@ -106,22 +109,34 @@ class TrialVariants:
         self, request: VariantRequest, built: Sequence[BuiltVariant], done: dict[int, tuple[Variant, ...]]
     ) -> None:
         try:
-            # A new serving process per trial: one that has served other models retains some of their memory.
-            with open_session(self.device, self.host) as session, self.measurement_lock(), self.engine.paused():
-                served = measure_single_sample(session, [variant.file for variant in built], TIMING_ROUNDS)
+            files = [variant.file for variant in built]
+            if self.plain_device is None:
+                served = self._serve(self.device, files)
+            else:
+                served = {**self._serve(self.plain_device, files[:1]), **self._serve(self.device, files[1:])}
             variants = tuple(to_variant(variant, served[variant.file]) for variant in built)
             _check_finite(variants)
-        except ModelError as error:
+        except (ModelError, DeviceUnavailable) as error:
             self.failures[request.trial] = str(error)
             return
-        files = {json.dumps(to_json(variant.recipe)): variant.file.name for variant in built}
-        record = {"order": self._digest(request), "variants": to_json(variants), "files": files}
+        names = {json.dumps(to_json(variant.recipe)): variant.file.name for variant in built}
+        record = {"order": self._digest(request), "variants": to_json(variants), "files": names}
         temporary = self._record_file(request.trial).with_suffix(".new")
         temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
         temporary.replace(self._record_file(request.trial))
         done[request.trial] = variants
         if not self.keep_files:
             shutil.rmtree(self._model_folder(request.trial), ignore_errors=True)
+
+    def _serve(self, device: Device, files: Sequence[Path]) -> Mapping[Path, Repeated]:
+        if not files:
+            return {}
+        # A new serving process per trial: one that has served other models retains some of their memory.
+        with (
+            open_session(device, self.host, pairings=self.pairings) as session,
+            quiet_host(session, self.measurement_lock, self.engine.paused),
+        ):
+            return measure_single_sample(session, files, TIMING_ROUNDS)
 
     def _recorded(self, request: VariantRequest) -> tuple[Variant, ...] | None:
         record = self._read_record(request.trial)
@@ -139,7 +154,8 @@ class TrialVariants:
     def _digest(self, request: VariantRequest) -> str:
         """Hash everything that the variants of a trial depend on."""
         content = {name: value for name, value in to_json(request).items() if name not in ("weights", "threads")}
-        parts = [json.dumps(content, sort_keys=True), self.device.digest, self.host.digest, runtime()]
+        devices = [self.device, self.plain_device or self.device, self.host]
+        parts = [json.dumps(content, sort_keys=True), *(device.digest for device in devices), runtime()]
         digest = hashlib.sha256(Path(request.weights).read_bytes())
         digest.update("/".join(parts).encode())
         return digest.hexdigest()[:32]
@@ -181,4 +197,4 @@ def build_variants(
         report=lambda _: tick(),
         score=trained.test if request.on_test_data and trained.has_test_data else trained.score,
     )
-    return builder.build(request.recipes, skip_failures=request.skip_failures)
+    return builder.build(request.recipes, skip_failures=request.skip_failures, with_controls=request.control)

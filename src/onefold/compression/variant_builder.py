@@ -6,7 +6,7 @@ import copy
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from onefold.compression.graph_methods import compress_graph
 from onefold.compression.magnitude_pruning import layer_sensitivity
 from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.onnx_module import OnnxModule
-from onefold.compression.registry import active_methods
+from onefold.compression.registry import active_methods, needs_training
+from onefold.compression.requirements import Requirements
 from onefold.serving.export import export, samples_beside
+from onefold.training.distillation import check_class_scores, distilled
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.records import Metrics, Value
-from onefold.vocabulary.variants import Recipe
+from onefold.vocabulary.variants import LayerPrecision, Recipe
 
 CALIBRATION_SAMPLES = 256
 AWARE_TRAINING_RATE = 0.1  # share of the workload's learning rate
@@ -42,13 +44,17 @@ class BuiltVariant:
     metrics: Metrics
     uncompressed: tuple[str, ...] = ()  # layers that could not be quantized
     notes: tuple[str, ...] = ()
+    control: Metrics = field(default_factory=dict)  # of the uncompressed network, trained as long; if asked for
+    layers: tuple[LayerPrecision, ...] = ()  # if a precision was chosen for each layer
 
 
 class VariantBuilder:
     """Build variants of a trained network.
 
     Quantization-aware training follows where quantization costs more than `max_metric_loss` of the metric. Metrics are
-    those of `score`, by default on the validation data. `report` receives progress messages.
+    those of `score`, by default on the validation data. `requirements` direct methods that can choose how far to go.
+    `report` receives progress messages. `distill` is the weight of the uncompressed network's class scores in the loss
+    of fine-tuning; raises ModelError for a network without them.
     """
 
     def __init__(
@@ -60,33 +66,47 @@ class VariantBuilder:
         epochs: int,
         report: Report,
         score: Score | None = None,
+        requirements: Requirements | None = None,
+        distill: float = 0.0,
     ) -> None:
+        if distill:
+            check_class_scores(trained)
+        self._distill = distill
         self._trained = trained
         self._folder = folder
         self._max_metric_loss = max_metric_loss
         self._epochs = epochs
         self._report = report
         self._score = score or trained.score
+        self._requirements = requirements or Requirements()
         self._samples = trained.samples(CALIBRATION_SAMPLES)
+        self._template: Any = None  # outputs of the network, once all of them have to be exported
         goal = trained.workload.objective.goals[0]
         self.higher_is_better, self.metric = goal.maximize, goal.metric
         self._networks: dict[Recipe, torch.nn.Module] = {PLAIN: trained.network}
         self._built: dict[Recipe, BuiltVariant] = {}
 
-    def build(self, recipes: Sequence[Recipe], *, skip_failures: bool = False) -> list[BuiltVariant]:
+    def build(
+        self, recipes: Sequence[Recipe], *, skip_failures: bool = False, with_controls: bool = False
+    ) -> list[BuiltVariant]:
         """Return the plain model and one variant per recipe; recipes share the networks of their common stages.
 
-        Raises ModelError if a variant cannot be built; with `skip_failures` the plain model carries a note instead.
+        Variants `with_controls` have the metrics of a network that was trained as long without compression. Raises
+        ModelError if a variant cannot be built; with `skip_failures` the plain model carries a note instead.
         """
         plain = self._built[PLAIN] = self._export(self._networks[PLAIN], PLAIN)
         if self.metric not in plain.metrics:
             known = ", ".join(plain.metrics)
             raise InputError(f"the workload's objective is {self.metric}, but evaluate() returns only {known}")
+        self._requirements.check(plain.metrics)
         for recipe in recipes:
             if recipe in self._built:
                 continue
             try:
-                variant = self._built[recipe] = self._build(recipe)
+                variant = self._build(recipe)
+                if with_controls and needs_training(recipe):
+                    variant = replace(variant, control=self._control(recipe))
+                self._built[recipe] = variant
             except ModelError as error:
                 if not skip_failures:
                     raise
@@ -120,35 +140,60 @@ class VariantBuilder:
             partial = Recipe.of(applied)
             if partial not in self._networks:
                 network = copy.deepcopy(network)
-                method.compressor.compress(
-                    network, value, _FineTuning(self._trained, self._samples, self._epochs, str(partial), self._report)
-                )
+                method.compressor.compress(network, value, self._fine_tuning(self._epochs, str(partial)))
                 self._networks[partial] = network
             network = self._networks[partial]
         return network
+
+    def _control(self, recipe: Recipe) -> Metrics:
+        """Return the metrics of the network after every method's fine-tuning, at settings that leave it unchanged."""
+        network = copy.deepcopy(self._networks[PLAIN])
+        for method, _ in active_methods(recipe):
+            if method.stage != "graph":
+                method.compressor.compress(network, method.neutral, self._fine_tuning(self._epochs, "control"))
+        return self._export(network, PLAIN).metrics
 
     def _train_aware(self, network: torch.nn.Module, recipe: Recipe) -> torch.nn.Module:
         """Return a copy of the network, fine-tuned with fake quantization (QAT)."""
         network = copy.deepcopy(network)
         methods = active_methods(recipe)
         preserve = [method.compressor.preserve(network, value) for method, value in methods if method.stage != "graph"]
-        epochs = max(1, self._epochs // 3)
-        tuning = _FineTuning(self._trained, self._samples, epochs, f"{recipe}, quantization-aware", self._report)
+        tuning = self._fine_tuning(max(1, self._epochs // 3), f"{recipe}, quantization-aware")
         with ExitStack() as simulations:
             for method, _ in methods:
                 simulations.enter_context(method.compressor.simulate(network))
             tuning.run(network, learning_rate_factor=AWARE_TRAINING_RATE, after_step=lambda: _run_all(preserve))
         return network
 
+    def _fine_tuning(self, epochs: int, title: str) -> _FineTuning:
+        return _FineTuning(self._trained, self._samples, epochs, title, self._report, self._distill)
+
     def _export(self, network: torch.nn.Module, recipe: Recipe) -> BuiltVariant:
-        exact = export(network, self._samples, self._folder / f"{len(list(self._folder.glob('*.onnx')))}.onnx")
+        """Export a network, apply the rest of the recipe, and score the file.
+
+        Of a mapping or a dataclass the predictions are exported alone, unless the workload's metrics read more.
+        """
+        try:
+            return self._export_outputs(network, recipe)
+        except (LookupError, TypeError, AttributeError):
+            with torch.no_grad():
+                outputs = network(*(part[:2] for part in self._samples))
+            if self._template is not None or isinstance(outputs, (torch.Tensor, tuple, list)):
+                raise
+            self._template = outputs
+            return self._export_outputs(network, recipe)
+
+    def _export_outputs(self, network: torch.nn.Module, recipe: Recipe) -> BuiltVariant:
+        path = self._folder / f"{len(list(self._folder.glob('*.onnx')))}.onnx"
+        exact = export(network, self._samples, path, all_outputs=self._template is not None)
         samples = {f"input{index}": part.numpy() for index, part in enumerate(self._samples)}
-        path, uncompressed = compress_graph(exact, recipe, samples)
+        path, graph = compress_graph(exact, recipe, samples, self._requirements)
         if path != exact:
             shutil.copyfile(samples_beside(exact), samples_beside(path))
         if not recipe.is_plain:
             strip_metadata(path)
-        return BuiltVariant(recipe, path, exact, self._score(OnnxModule(path)), uncompressed)
+        metrics = self._score(OnnxModule(path, self._template))
+        return BuiltVariant(recipe, path, exact, metrics, graph.uncompressed, layers=graph.layers)
 
     def _loss(self, variant: BuiltVariant) -> float:
         before = self._built[PLAIN].metrics[self.metric]
@@ -161,7 +206,7 @@ class VariantBuilder:
 
     def test(self, file: Path) -> Metrics:
         """Return the metrics of a variant's file on the test data."""
-        return self._trained.test(OnnxModule(file))
+        return self._trained.test(OnnxModule(file, self._template))
 
     def sensitivity(self, sparsity: float) -> Mapping[str, float]:
         """Return, by layer, the metric of the network with only that layer pruned."""
@@ -175,6 +220,7 @@ class _FineTuning:
     epochs: int
     title: str
     report: Report
+    distill: float = 0.0
 
     def run(
         self,
@@ -188,7 +234,12 @@ class _FineTuning:
             self.report(f"{self.title}: epoch {epoch + 1} of {self.epochs}")
             before_epoch(epoch)
 
-        self.trained.fine_tune(network, self.epochs, rate=learning_rate_factor, before=before, after=after_step)
+        with ExitStack() as stack:
+            trained = self.trained
+            if self.distill:
+                workload = distilled(trained.workload, network, trained.network, self.distill)
+                trained = replace(trained, workload=stack.enter_context(workload))
+            trained.fine_tune(network, self.epochs, rate=learning_rate_factor, before=before, after=after_step)
 
 
 def _run_all(callbacks: Sequence[StepCallback]) -> None:

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onefold.device import PRECISE, STANDARD, Device, open_session, runtime
+from onefold.device import PRECISE, STANDARD, Device, open_session, quiet_host, runtime
 from onefold.device.catalog import HOST
 from onefold.device.host import find_device, host
 from onefold.device.measuring_process import HANG_TIMEOUT_S
+from onefold.model_folder import check_target, saving
 from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.deploy import Deployment, ServeCheck
@@ -51,7 +52,8 @@ def measure(
     Args:
         model: The ONNX file; its first dimension should be dynamic. Samples are read from an .npz file of the same name
             beside it, with one array per input; without it inputs are random.
-        device: The name of a device, a `Device`, or several. `host` is this machine; others are emulated.
+        device: The name of a device, a `Device`, or several. `host` is this machine; those that have
+            an agent are measured through it, and others are emulated.
         serving: What to optimize for, how to search, and the scenarios (default: single-stream and offline).
         save: Write a deployment folder here.
         hang_timeout_s: Give up if loading the model or running one batch takes longer.
@@ -72,6 +74,8 @@ def measure(
     options.check()
     if not hang_timeout_s > 0:
         raise InputError(f"hang_timeout_s must be above 0, got {hang_timeout_s}")
+    if save is not None:
+        check_target(save, "save")
     home_folder = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
     targets = [target if isinstance(target, Device) else find_device(target, home_folder.devices) for target in given]
@@ -88,10 +92,10 @@ def measure(
     with scratch_folder() as folder:
         file = with_embedded_weights(Path(model), folder)
         for target in targets:
-            with open_session(target, this_machine, hang_timeout_s) as session:
+            with open_session(target, this_machine, hang_timeout_s, pairings=home_folder.pairings) as session:
                 tuner = ServingTuner(session, options.space, search)
                 tuner.prepare(file)
-                with home_folder.locks.measurement():
+                with quiet_host(session, home_folder.locks.measurement):
                     surface = tuner.measure(
                         file, STANDARD, partial(report, target), final=PRECISE, after_idle=after_idle
                     )
@@ -100,7 +104,8 @@ def measure(
             )
         deployment = Deployment(this_machine, tuple(settings), runtime(), origin or {"file": file.name})
         if save is not None:
-            deploy.write(save, file, deployment, home=home_folder.path)
+            with saving(save):
+                deploy.write(save, file, deployment, home=home_folder.path)
     return deployment
 
 
@@ -120,5 +125,11 @@ def serve_check(folder: str | Path, device: str | None = None, *, home: str | Pa
         ModelError: The folder is not a deployment folder, or has no settings for the device.
     """
     home_folder = Home(home)
-    with home_folder.locks.measurement():
-        return deploy.check(folder, host(home_folder.devices), device)
+    this_machine = host(home_folder.devices)
+    return deploy.check(
+        folder,
+        this_machine,
+        device,
+        measurement_lock=home_folder.locks.measurement,
+        pairings=home_folder.pairings,
+    )

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from onefold.device import PRECISE, Device, TimingEffort, open_session
+from onefold.device import PRECISE, Device, TimingEffort, open_session, quiet_host
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import AFTER, BEFORE, ORT, ORT_FORMS, TVM, LibraryManifest, read_library
 from onefold.model_folder import ModelFolder, new_generation, open_folder
@@ -212,7 +213,13 @@ class ServeCheck:
 
 
 def check(
-    folder: str | Path, host: Device, device: str | None = None, effort: TimingEffort = PRECISE
+    folder: str | Path,
+    host: Device,
+    device: str | None = None,
+    effort: TimingEffort = PRECISE,
+    *,
+    measurement_lock: Callable[[], AbstractContextManager[None]] = nullcontext,
+    pairings: Path | None = None,
 ) -> list[ServeCheck]:
     """Measure the recommended serving points of a deployment folder again, on the device or emulated.
 
@@ -221,9 +228,11 @@ def check(
         host: This machine, calibrated (`onefold.device.host.host`).
         device: One of the devices of the folder; by default all.
         effort: The timing effort.
+        measurement_lock: Keeps other measurements away from this machine.
+        pairings: The folder of the pairings with agents.
 
     Returns:
-        One check per device and scenario; points with more threads than this machine has cores are left out.
+        One check per device and scenario; points with more threads than can be measured are left out.
 
     Raises:
         ModelError: The folder is invalid or has no such device.
@@ -233,24 +242,25 @@ def check(
     devices = [deployment.on(device)] if device is not None else list(deployment.devices)
     checks = []
     for settings in devices:
-        with open_session(settings.device, host) as session:
+        opened = open_session(settings.device, host, pairings=pairings)
+        with opened as session, quiet_host(session, measurement_lock):
             samples = samples_beside(model)
             points = list(dict.fromkeys(choice.point for choice in settings.choices))
             measurable = [point for point in points if point.threads <= session.threads]
             session.prepare(model, samples if samples.is_file() else None, measurable)
             measured = {point: session.serve(model, point, effort) for point in measurable}
-        checks += [
-            ServeCheck(
-                settings.device.name,
-                choice.scenario,
-                settings.expected(choice.point),
-                measured[choice.point],
-                choice.predicted,
-                run_load_test(model, choice) if settings.device.name == host.name else None,
-            )
-            for choice in settings.choices
-            if choice.point in measured
-        ]
+            checks += [
+                ServeCheck(
+                    settings.device.name,
+                    choice.scenario,
+                    settings.expected(choice.point),
+                    measured[choice.point],
+                    choice.predicted,
+                    run_load_test(model, choice) if settings.device.name == host.name else None,
+                )
+                for choice in settings.choices
+                if choice.point in measured
+            ]
     return checks
 
 
@@ -273,8 +283,8 @@ def run_load_test(model: Path, choice: ScenarioSettings) -> Response:
     """Return the response times of a short load test with these settings on this machine."""
     import numpy as np
 
+    from onefold.agent.random_inputs import random_input
     from onefold.arrays.files import read_arrays
-    from onefold.device.random_inputs import random_input
 
     served = ServedModel(model, choice.point, choice)
     largest = choice.point.batch_size

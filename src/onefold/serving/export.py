@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.device.inference_session import open_inference_session
+from onefold.agent.inference_session import open_inference_session
+from onefold.serving.shape_folding import fold_shapes
+from onefold.vocabulary.attention import without_fused_attention
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.outputs import predictions_in
+from onefold.vocabulary.outputs import predictions_in, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +33,12 @@ class Exported:
     signature: str
 
 
-def export(network: Any, samples: Sequence[Any], path: Path) -> Path:
+def export(network: Any, samples: Sequence[Any], path: Path, *, all_outputs: bool = False) -> Path:
     """Write `network` as an ONNX model with a dynamic batch dimension, and a few samples beside it.
 
     `samples` has one tensor or array per input, the batch first. A network that returns a mapping or a dataclass is
-    exported with its predictions as the only output. Returns `path`. Raises ModelError, which names the operator that
-    cannot be exported if it is known.
+    exported with its predictions as the only output; with `all_outputs`, with all of its tensors in their order.
+    Returns `path`. Raises ModelError, which names the operator that cannot be exported if it is known.
     """
     import torch
 
@@ -44,8 +46,8 @@ def export(network: Any, samples: Sequence[Any], path: Path) -> Path:
     network = network.cpu().eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [f"input{index}" for index in range(len(inputs))]
-    with torch.no_grad(), _silenced():
-        network = _predicting(network, inputs)
+    with torch.no_grad(), _silenced(), without_fused_attention():
+        network = _flattened(network, inputs, all_outputs)
         try:
             _export_by_tracing(network, inputs, names, path)
         except Exception as first:  # noqa: BLE001 - models fail in many ways
@@ -56,6 +58,7 @@ def export(network: Any, samples: Sequence[Any], path: Path) -> Path:
     import numpy as np
 
     arrays = {name: values.numpy() for name, values in zip(names, inputs)}
+    fold_shapes(path, arrays)
     np.savez(samples_beside(path), **arrays)  # type: ignore[arg-type]
     return path
 
@@ -84,7 +87,7 @@ def difference(network: Any, path: Path) -> float:
     worst = 0.0
     for count in (len(next(iter(samples.values()))), 1):
         feed = {name: array[:count] for name, array in samples.items()}
-        with torch.no_grad():
+        with torch.no_grad(), without_fused_attention():
             expected = _first(network.cpu().eval()(*(torch.as_tensor(array) for array in feed.values()))).numpy()
         try:
             actual = session.run(None, feed)[0]
@@ -138,23 +141,24 @@ def _export_by_torch_export(network: Any, inputs: tuple[Any, ...], names: list[s
     program.save(str(path))
 
 
-def _predicting(network: Any, inputs: tuple[Any, ...]) -> Any:
-    """Return a network that returns the predictions alone, if `network` returns a mapping or a dataclass."""
+def _flattened(network: Any, inputs: tuple[Any, ...], all_outputs: bool) -> Any:
+    """Return a network that returns the predictions, or all tensors, if `network` returns a mapping or a dataclass."""
     import torch
 
-    class Predicting(torch.nn.Module):
+    class Flattened(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = network
 
         def forward(self, *inputs: Any) -> Any:
-            return predictions_in(self.network(*inputs))
+            outputs = self.network(*inputs)
+            return tuple(tensors_in(outputs)) if all_outputs else predictions_in(outputs)
 
     try:
         outputs = network(*inputs)
     except Exception:  # noqa: BLE001 - the export raises it with its own message
         return network
-    return network if isinstance(outputs, (torch.Tensor, tuple, list)) else Predicting().eval()
+    return network if isinstance(outputs, (torch.Tensor, tuple, list)) else Flattened().eval()
 
 
 def _first(outputs: Any) -> Any:

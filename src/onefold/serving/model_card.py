@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from onefold.serving.deployment import Deployment, DeviceSettings
-from onefold.vocabulary.quantities import MISSING, duration, joules, number, rate, setting, size
+from onefold.serving.deployment_files import MODEL
+from onefold.vocabulary.quantities import MISSING, duration, joules, number, rate, setting, share, size
 from onefold.vocabulary.serving import is_serving_metric
+from onefold.vocabulary.variants import COMPRESSION
 
 _COLUMNS = (
     "scenario", "batch", "threads", "graph level", "wait", "latency", "p90", "p99", "throughput", "energy/sample",
@@ -25,6 +28,8 @@ def model_card(deployment: Deployment) -> str:
         if values:
             lines += [f"## {title}", "", "| name | value |", "| --- | --- |"]
             lines += [f"| {name} | {setting(value)} |" for name, value in values.items()] + [""]
+    if compression := origin.get(COMPRESSION):
+        lines += ["## Compression", "", *_compression_lines(compression), ""]
     if retrained := origin.get("retrained"):
         classes = f", and has {origin['head']['classes']} classes since" if origin.get("head") else ""
         lines += ["## Retrained", "", "On new data, the model was retrained" + classes + ".", ""]
@@ -41,6 +46,20 @@ def model_card(deployment: Deployment) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _compression_lines(compression: Mapping[str, Any]) -> Sequence[str]:
+    packed, encoding = size(compression["packed_bytes"]), compression["encoding"]
+    how = f"compressed: {compression['recipe']}" if compression["settings"] else "not compressed"
+    layers = compression.get("layers", ())
+    heads = ["", "| layer | precision | change of the outputs | why |", "| --- | --- | --- | --- |"] if layers else []
+    return [
+        f"The model is {how}. {share(compression['zeros'])} of its weights are zero.",
+        f"`{MODEL}` has {size(compression['file_bytes'])}, and {packed} when it is packed ({encoding}).",
+        "The metrics are those of this file.",
+        *heads,
+        *(f"| {each['layer']} | {each['precision']} | {share(each['change'])} | {each['why']} |" for each in layers),
+    ]
 
 
 def _device_lines(settings: DeviceSettings) -> Sequence[str]:

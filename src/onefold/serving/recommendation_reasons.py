@@ -51,9 +51,7 @@ def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[s
         yield f"every trial {meets} failed later; trial {winner.number} got furthest: {values}"
     elif len(objective.goals) > 1:
         meets = f"meets {bounds} and is" if bounds else "is"
-        members = front(records.trials, objective)
-        described = ", ".join(_goal_value(records, goal, winner, members) for goal in objective.goals)
-        yield f"trial {winner.number} {meets} on the Pareto front of {count(len(members), 'trial')}: {described}"
+        yield f"trial {winner.number} {meets} {_place_on_front(records, winner, at_level)}"
     elif len(peers) == 1:
         meets = f"that meets {bounds}" if bounds else "with a result"
         yield f"trial {winner.number} is the only one{at_level} {meets}{sound}: {values}"
@@ -62,6 +60,40 @@ def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[s
         value = records.formatted(winner, objective.goals[0].metric)
         others = f"{len(peers)} that do{at_level}{sound}" if bounds else f"{len(peers)} trials{at_level}{sound}"
         yield f"trial {winner.number} {meets} the {objective.goals[0]} of the {others}: {value}"
+
+
+def _place_on_front(records: TrialRecords, winner: Trial, at_level: str) -> str:
+    """Explain why the winner is taken from its Pareto front, which is that of the trials `at_level`."""
+    objective, prefer = records.objective, records.objective.prefer
+    members = front(records.trials, objective)
+    choice = objective.front_choice([trial.metrics for trial in members])
+    admitted = [trial for trial in members if choice.admits(trial.metrics)]
+    bounds = " and ".join(map(_settled_bound, choice.guard.items()))
+    guard = bounds if admitted else ""
+    weighed = [goal for goal in objective.goals if prefer.weight(goal.metric)]
+    among = f", of the {len(admitted)} with {guard}," if guard else ""
+    if len(members) == 1:
+        reason = f"the only trial on the Pareto front{at_level}"
+    elif len(admitted) == 1:
+        reason = f"on the Pareto front of {len(members)} trials{at_level} and the only one with {guard}"
+    else:
+        reason = f"on the Pareto front of {len(members)} trials{at_level} and{among} "
+        if len(weighed) == 1:
+            reason += f"has the {weighed[0]}"
+        elif prefer.weights:
+            weights = ", ".join(f"{goal.metric} {prefer.weight(goal.metric):g}" for goal in weighed)
+            reason += f"closest to the best of its goals, weighed by {weights}"
+        else:
+            reason += "closest to the best of every goal"
+    if bounds and not admitted:
+        reason += f", which has no trial with {bounds}"
+    return f"{reason}: " + ", ".join(_goal_value(records, goal, winner, members) for goal in objective.goals)
+
+
+def _settled_bound(item: tuple[str, Bound]) -> str:
+    metric, bound = item
+    known = f" ({number(bound.limit)})" if bound.from_best is not None and bound.limit is not None else ""
+    return f"{metric}{bound}{known}"
 
 
 def _goal_value(records: TrialRecords, goal: Goal, winner: Trial, members: Sequence[Trial]) -> str:

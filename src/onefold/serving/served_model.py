@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from onefold.agent.inference_session import open_inference_session
 from onefold.arrays.model_inputs import model_inputs
-from onefold.device.inference_session import open_inference_session
 from onefold.device.session_options import session_options
 from onefold.serving.scenario_settings import ScenarioSettings
 from onefold.vocabulary.errors import ModelError

@@ -1,28 +1,40 @@
 """Measure how the architecture of each trial is served, while the trials train.
 
 An architecture is measured once per device, whatever its weights: the store keeps the result under the signature, the
-device's figures, the serving space and the version of the runtime, for this study and all later ones. Measurements
-pause the trials on this machine; the surface records for how long.
+device's figures, the serving space and the version of the runtime, for this study and all later ones. Measurements on
+this machine pause the trials, and the surface records for how long; boards with an agent measure at the same time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from onefold.device import AFTER_IDLE, PRECISE, QUICK, STANDARD, Device, Session, TimingEffort, open_session, runtime
+from onefold.device import (
+    AFTER_IDLE,
+    PRECISE,
+    QUICK,
+    STANDARD,
+    Device,
+    TimingEffort,
+    open_session,
+    runtime,
+)
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.engine import Engine
+from onefold.serving.device_measurement import DeviceMeasurement, SurfaceRequest
 from onefold.serving.export import Exported
 from onefold.serving.space import ServingSpace
-from onefold.serving.tuner import PointSearchOptions, ServingTuner
+from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store
 from onefold.store.locks import MeasurementLock
-from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.errors import DeviceUnavailable, ModelError
 from onefold.vocabulary.records import Metrics, to_json
 from onefold.vocabulary.serving import Surface, metrics_on
 
@@ -30,7 +42,12 @@ OnMeasured = Callable[[int, str, Surface, bool], None]  # trial, device, surface
 
 
 class TrialMeasurement:
-    """The serving measurements of one study; a context manager that closes the sessions with its devices."""
+    """The serving measurements of one study; a context manager that closes the sessions with its devices.
+
+    A device that does not answer leaves its metrics missing: `absent` says why. It is asked again for the next trial,
+    and for the same one when it is promoted. `run` tells this study from others of the same name; devices with an agent
+    do not measure what they have measured for it, also in another process.
+    """
 
     def __init__(
         self,
@@ -44,28 +61,38 @@ class TrialMeasurement:
         measurement_lock: MeasurementLock,
         space: ServingSpace | None = None,
         hang_timeout_s: float = HANG_TIMEOUT_S,
+        pairings: Path | None = None,
+        run: str = "",
     ) -> None:
-        self._study = study
+        self._study, self._run = study, run or secrets.token_hex(16)
         self._devices = devices
         self._host = host
         self._serving = serving
         self._whole_space = ServingSpace() if space is None else space
-        self._hang_timeout_s = hang_timeout_s
-        self._measurement_lock = measurement_lock
         self._store = store
-        self._engine = engine
+        quiet = (measurement_lock, engine.paused)
+        self._on = {
+            device.name: DeviceMeasurement(
+                device,
+                partial(open_session, device, host, hang_timeout_s, pairings=pairings),
+                self._space(device),
+                *quiet,
+            )
+            for device in devices
+        }
         self.on_measured: OnMeasured = lambda trial, device, surface, recalled: None  # noqa: ARG005
         self._surfaces: dict[tuple[int, str], Surface] = {}
         self._pending: dict[int, Exported] = {}  # trials whose architecture is not measured yet
         self._failed: dict[int, ModelError] = {}  # trials whose model cannot be served
-        self._sessions: dict[str, Session] = {}
-        self._stack = ExitStack()
+        self._absent: dict[int, DeviceUnavailable] = {}  # trials that lack the metrics of a device
+        self._running: dict[tuple[int, str], tuple[str, Future[Surface]]] = {}  # with the key of the surface
 
     def __enter__(self) -> TrialMeasurement:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stack.__exit__(None, None, None)
+        for measurement in self._on.values():
+            measurement.close()
 
     def recall(self) -> None:
         """Load the surfaces of this study's trials from the store, as measured for comparing trials."""
@@ -75,32 +102,48 @@ class TrialMeasurement:
             self._surfaces[trial, name] = quick or linked
 
     def knows(self, trial: int) -> bool:
-        """Return whether the surfaces of a trial are known on all devices."""
-        return all((trial, device.name) in self._surfaces for device in self._devices)
+        """Return whether the surfaces of a trial are known on all devices, or are being measured."""
+        pairs = [(trial, device.name) for device in self._devices]
+        return all(pair in self._surfaces or pair in self._running for pair in pairs)
 
     def take(self, exported: Exported) -> None:
-        """Add an exported architecture; it is measured later unless the store has its surfaces."""
+        """Add an exported architecture; boards begin to measure it, and this machine does later.
+
+        What the store knows is not measured.
+        """
+        self._absent.pop(exported.trial, None)
         self._pending[exported.trial] = exported
         for device in self._devices:
             key = self._key(exported.signature, device)
             known = self._store.surface(key)
             if known is not None:
-                self._keep(exported.trial, device, key, known, recalled=True)
+                self._keep(exported.trial, device, key, known)
+            elif device.agent:
+                self._start(device, exported)
         if self.knows(exported.trial):
             del self._pending[exported.trial]
 
     def measure_pending(self) -> None:
-        """Measure the pending architectures, pausing the trials meanwhile."""
+        """Measure the pending architectures, pausing the trials meanwhile, and collect what boards have measured."""
         for exported in list(self._pending.values()):
-            self._measure(exported)
+            self._measure_here(exported)
+        for pair, (_, future) in list(self._running.items()):
+            if future.done():
+                self._collect(pair)
 
     def metrics(self, trial: int) -> Metrics:
         """Return the serving metrics of a trial, measured now if needed. Raises ModelError if it cannot be served."""
         if trial in self._pending:
-            self._measure(self._pending[trial])
+            self._measure_here(self._pending[trial])
+        for pair in [pair for pair in self._running if pair[0] == trial]:
+            self._collect(pair)
         if trial in self._failed:
             raise self._failed[trial]
         return self.known_metrics(trial)
+
+    def absent(self, trial: int) -> str:
+        """Return why metrics of a trial are missing, because a device did not answer; empty if none is."""
+        return str(self._absent.get(trial, ""))
 
     def known_metrics(self, trial: int) -> Metrics:
         """Return the serving metrics of a trial that have been measured."""
@@ -111,49 +154,81 @@ class TrialMeasurement:
 
         `after_idle` also measures latencies after idle gaps, which open-loop scenarios need.
         """
-        surfaces = {}
+        efforts = (STANDARD, PRECISE, AFTER_IDLE) if after_idle else (STANDARD, PRECISE)
         serving = replace(self._serving, thorough=True)
+        keys = {
+            device.name: memo_key(signature, device, self._host, self._space(device), serving, *efforts)
+            for device in self._devices
+        }
+        known = {name: self._store.surface(key) for name, key in keys.items()}
+        # Boards begin first, and measure while this machine does.
+        unknown = sorted((device for device in self._devices if known[device.name] is None), key=_is_here)
+        running = {}
+        for device in unknown:
+            run = f"{self._run} {keys[device.name]}"
+            request = SurfaceRequest(run, model, serving, STANDARD, final=PRECISE, after_idle=after_idle)
+            running[device.name] = self._on[device.name].start(request)
+        surfaces = {}
         for device in self._devices:
-            efforts = (STANDARD, PRECISE, AFTER_IDLE) if after_idle else (STANDARD, PRECISE)
-            key = memo_key(signature, device, self._host, self._space(device), serving, *efforts)
-            surface = self._store.surface(key)
-            recalled = surface is not None
+            surface = known[device.name]
             if surface is None:
-                tuner = ServingTuner(self._session(device), self._space(device), serving)
-                tuner.prepare(model)
-                with self._measurement_lock(), self._engine.paused():
-                    surface = tuner.measure(model, STANDARD, final=PRECISE, after_idle=after_idle)
-            self._keep(trial, device, key, surface, recalled=recalled)
+                try:
+                    surface = running[device.name].result()
+                except DeviceUnavailable as error:
+                    if (trial, device.name) not in self._surfaces:
+                        raise
+                    brief = self._surfaces[trial, device.name]
+                    surfaces[device.name] = replace(brief, notes=(*brief.notes, f"measured only briefly: {error}"))
+                    continue
+            self._keep(trial, device, keys[device.name], surface)
             surfaces[device.name] = surface
         return surfaces
 
-    def _measure(self, exported: Exported) -> None:
+    def _measure_here(self, exported: Exported) -> None:
+        """Measure an architecture on the devices that need this machine."""
         del self._pending[exported.trial]
-        try:
-            for device in self._devices:
-                if (exported.trial, device.name) not in self._surfaces:
-                    self._measure_on(device, exported)
-        except ModelError as error:
-            self._failed[exported.trial] = error
-            self._stack.close()  # the model may have crashed the worker; the next one gets a new session
-            self._sessions.clear()
+        for device in self._devices:
+            pair = exported.trial, device.name
+            if pair not in self._surfaces and pair not in self._running and exported.trial not in self._failed:
+                self._start(device, exported)
+                self._collect(pair)
 
-    def _measure_on(self, device: Device, exported: Exported) -> None:
+    def _start(self, device: Device, exported: Exported) -> None:
+        """Begin to measure an architecture on a device, unless another trial has done so."""
         key = self._key(exported.signature, device)
-        surface = self._store.surface(key)  # two pending trials may share an architecture
-        recalled = surface is not None
-        if surface is None:
-            model = Path(exported.model)
-            tuner = ServingTuner(self._session(device), self._space(device), self._serving)
-            tuner.prepare(model)
-            with self._measurement_lock(), self._engine.paused():
-                surface = tuner.measure(model, QUICK)
-        self._keep(exported.trial, device, key, surface, recalled=recalled)
+        same = [future for other, future in self._running.values() if other == key]
+        known = self._store.surface(key)  # two pending trials may share an architecture
+        if known is not None:
+            future: Future[Surface] = Future()
+            future.set_result(known)
+        elif same:
+            future = same[0]
+        else:
+            request = SurfaceRequest(f"{self._run} {key}", Path(exported.model), self._serving, QUICK)
+            future = self._on[device.name].start(request)
+        self._running[exported.trial, device.name] = key, future
 
-    def _keep(self, trial: int, device: Device, key: str, surface: Surface, *, recalled: bool) -> None:
+    def _collect(self, pair: tuple[int, str]) -> None:
+        """Wait for a surface and keep it, or the reason why there is none."""
+        trial, name = pair
+        key, future = self._running[pair]
+        try:
+            surface = future.result()
+        except DeviceUnavailable as error:
+            self._absent[trial] = error
+        except ModelError as error:
+            self._failed[trial] = error
+        else:
+            self._keep(trial, self._on[name].device, key, surface)
+        finally:
+            self._running.pop(pair, None)
+
+    def _keep(self, trial: int, device: Device, key: str, surface: Surface) -> None:
         with self._store.transaction():
-            if not recalled:
+            known = self._store.surface(key)
+            if known is None:
                 self._store.save_surface(key, surface)
+            recalled, surface = known is not None, known or surface
             self._store.link_surface(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
         self.on_measured(trial, device.name, surface, recalled)
@@ -164,12 +239,9 @@ class TrialMeasurement:
     def _key(self, signature: str, device: Device) -> str:
         return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK)
 
-    def _session(self, device: Device) -> Session:
-        if device.name not in self._sessions:
-            session: Session = open_session(device, self._host, self._hang_timeout_s)
-            self._stack.enter_context(session)
-            self._sessions[device.name] = session
-        return self._sessions[device.name]
+
+def _is_here(device: Device) -> bool:
+    return not device.agent
 
 
 def memo_key(
@@ -187,7 +259,7 @@ def memo_key(
     parts = {
         "signature": signature,
         "device": device.digest,
-        "host": host.digest,  # whose latencies are scaled to the device's
+        "host": "" if device.agent else host.digest,  # whose latencies are scaled to the device's
         "space": to_json(space),
         "serving": {
             "purpose": serving.optimize_for.value,
@@ -206,6 +278,6 @@ def memo_key(
             }
             for effort in efforts
         ],
-        "runtime": runtime(),
+        "runtime": device.runtime or runtime(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,8 +102,6 @@ class CompressorContract:
         for wrong in (-0.1, 1.0, "half") if method.takes_share else ("no such method", 0.5):
             with pytest.raises(InputError, match=method.parameter):
                 check_recipe(Recipe.of({method.parameter: wrong}))
-        for candidate in method.search_values:
-            check_recipe(Recipe.of({method.parameter: candidate}))
 
     def test_outputs_keep_their_shape_and_the_network_gets_smaller(
         self, method: CompressionMethod, value: Value, tmp_path: Path
@@ -127,23 +124,12 @@ class CompressorContract:
         assert all(isinstance(name, str) for name in uncompressed)
         assert source.read_bytes() == before
 
-    def test_training_in_the_loop_meets_the_setting(self, method: CompressionMethod, value: Value) -> None:
-        network, compressor = small_network(), method.compressor
-        assert compressor.unsupported(network) == ""
-        compressor.build(network, value, [images(2)])
-        for _ in range(2):
-            FewSteps(epochs=1).run(network, learning_rate_factor=1.0, after_step=compressor.begin_epoch(network, value))
-        final = copy.deepcopy(network)
-        compressor.finalize(final, value)
-        assert final(images()).shape == (64, 10)
-        assert self._stored_bytes(method, final) < 0.9 * self._stored_bytes(method, small_network(), is_plain=True)
-
     def test_further_training_does_not_undo_the_compression(self, method: CompressionMethod, value: Value) -> None:
         network, compressor = small_network(), method.compressor
         compressor.compress(network, value, FewSteps())
-        before = self._stored_bytes(method, network)
+        before = _stored_bytes(network)
         FewSteps().run(network, learning_rate_factor=1.0, after_step=compressor.preserve(network, value))
-        assert self._stored_bytes(method, network) < 1.05 * before
+        assert _stored_bytes(network) < 1.05 * before
 
     def test_a_simulation_lets_gradients_pass_and_leaves_no_trace(self, method: CompressionMethod) -> None:
         network = small_network()
@@ -171,10 +157,7 @@ class CompressorContract:
     def _outputs(self, model: Path) -> Any:
         return np.asarray(deploy.ServedModel(model, ServingPoint(64))(images().numpy()))
 
-    def _stored_bytes(self, method: CompressionMethod, network: nn.Module, *, is_plain: bool = False) -> int:
-        """Return the size of all tensors as stored; bitmaps make zeros nearly free."""
-        stored = [
-            tensor.numpy() if is_plain else method.compressor.stored_weight(tensor)
-            for tensor in network.state_dict().values()
-        ]
-        return sum(len(tensor_payload(array)) for array in stored)
+
+def _stored_bytes(network: nn.Module) -> int:
+    """Return the size of all tensors as stored; bitmaps make zeros nearly free."""
+    return sum(len(tensor_payload(tensor.numpy())) for tensor in network.state_dict().values())

@@ -12,6 +12,7 @@ from onefold.vocabulary.serving import LatencySource
 FULL_PRECISION = "fp32"
 SECONDS_PER_HOUR = 3600.0
 COMPRESSED_FOLDER = "compressed"  # in a study's folder: the deployment folder of the selected variant
+COMPRESSION = "compression"  # the key in a model's card that says how its file is compressed
 SHORTLIST = "shortlist"  # the key in a study's result that holds the variants of its best trials
 
 
@@ -47,6 +48,18 @@ class Recipe:
         """Return whether the recipe leaves the model unchanged."""
         return not self.settings
 
+    @property
+    def folder_name(self) -> str:
+        """Return the name without spaces that the folder of the variant has: "plain", "sparsity-0.8-int8"."""
+        settings = self.settings
+        precision = settings.pop("precision", None)
+        parts = [f"{name}-{value}" for name, value in settings.items()]
+        return "-".join([*parts, *([str(precision)] if precision else [])]) or "plain"
+
+    def is_named(self, name: str) -> bool:
+        """Return whether a name is that of the recipe or of its folder: "80% sparsity, int8", "sparsity-0.8-int8"."""
+        return name.casefold() in (str(self).casefold(), self.folder_name.casefold())
+
     def __str__(self) -> str:
         parts = []
         if self.channels:
@@ -61,6 +74,22 @@ class Recipe:
 
 _BUILT_IN = ("sparsity", "channels", "precision")
 _DEFAULTS = {name: getattr(Recipe(), name) for name in _BUILT_IN}
+RECIPES = (  # of a study, in the loop or after it
+    Recipe(precision="int8"),
+    Recipe(sparsity=0.8, precision="int8"),
+    Recipe(channels=0.5, precision="int8"),
+    Recipe(sparsity=0.8, channels=0.5, precision="int8"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPrecision:
+    """The precision that was chosen for a layer, and why."""
+
+    layer: str
+    precision: str
+    change: float  # of the outputs on the calibration set, relative to their size, with this layer alone reduced
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +110,9 @@ class Variant:
     zeros: float  # share of weights that are zero
     left: tuple[str, ...] = ()  # layers that could not be quantized
     notes: tuple[str, ...] = field(default=())
+    control: Metrics = field(default_factory=dict)  # of the uncompressed network, trained as long; if asked for
+    latency_rsd: float | None = None  # relative standard deviation of the latency over repeated measurements
+    layers: tuple[LayerPrecision, ...] = field(default=(), metadata=OMIT_IF_EMPTY)  # if precisions were chosen by layer
 
     @property
     def smallest_bytes(self) -> int:

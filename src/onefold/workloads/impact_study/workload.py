@@ -1,8 +1,8 @@
-"""The base of the four workloads: activations, losses and optimizers by name."""
+"""The base of the workloads: activations, losses and optimizers by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from onefold.workloads.ftrl import Ftrl
 
 EPSILON = 1e-7  # as in Keras: added to probabilities, or their lower bound, before the logarithm
 
+BATCH_SIZES = (16, 32, 64, 128, 256, 512)
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
 
@@ -62,14 +63,16 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-def training_group(*, lr: float, batch_size: int, epochs: int) -> dict[str, Parameter]:
-    """Return the hyperparameters of training with these defaults; the ranges are the same for all workloads."""
+def training_group(
+    *, lr: float, batch_size: int, epochs: int, max_epochs: int = 10, batch_sizes: Sequence[int] = BATCH_SIZES
+) -> dict[str, Parameter]:
+    """Return the hyperparameters of training with these defaults; the ranges are those for a CPU unless given."""
     return {
         "loss": Choice(*LOSSES, default="crossentropy"),
         "optimizer": Choice(*OPTIMIZERS, default="adam"),
         "lr": Float(1e-4, 1e-1, log=True, default=lr),
-        "batch_size": Choice(16, 32, 64, 128, 256, 512, default=batch_size),
-        "epochs": Int(1, 10, default=epochs),
+        "batch_size": Choice(*batch_sizes, default=batch_size),
+        "epochs": Int(1, max_epochs, default=epochs),
     }
 
 
