@@ -82,11 +82,29 @@ def test_a_finished_analysis_is_printed_again_as_json(here: Path, text: str) -> 
     assert [arm["name"] for arm in result["evidence"]["arms"]] == ["tune all", "fix width", "fix lr"]
 
 
+@pytest.mark.slow
+def test_several_workloads_are_shown_side_by_side(here: Path, text: str) -> None:
+    (here / "other.py").write_text(WORKLOAD.replace("Mine", "Other"))
+    words = [word for word in WORDS if word not in ("--name", "mine", "mine.py")]
+    answer = onefold(here, *words, "mine.py", "other.py", "--name", "both", *QUICK, "--output", "both.html")
+    assert answer.returncode == 0, answer.stderr
+    assert "Impact analyses side by side" in answer.stdout
+    assert (here / "both.html").read_text().count("<h3>Plain models: accuracy</h3>") == 1
+    assert {"both-mine", "both-other"} <= {folder.name for folder in (here / "home" / "studies").iterdir()}
+    again = onefold(here, *words, "mine.py", "other.py", "--name", "both", *QUICK, "--json")
+    assert [subject["evidence"]["workload"] for subject in json.loads(again.stdout)] == ["mine", "other"]
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (("mine.py", "--best", "50", "--trials", "5"), "--best must be at most --trials 5, but got 50"),
         (("nowhere.py",), "there is no file 'nowhere.py'"),
+        (("mine.py", "mine.py"), "workloads are compared by name"),
+        (
+            ("paper-lstm", "--max-epochs", "4"),
+            "--max-epochs must be at least 10, the largest value",
+        ),
         (("mine.py", "--precision", "int9"), "did you mean 'int8'"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onefold.impact_analysis import TUNE_ALL, Arm, ArmPlan, plan_arms
+from onefold.impact_analysis import TUNE_ALL, Arm, ArmPlan, compared_pairs, plan_arms
 from onefold.vocabulary.errors import InputError, Rejected
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Choice, Float, Int, Space
@@ -130,6 +130,56 @@ def test_rejected_configurations_are_drawn_again() -> None:
     assert all(by_arm(plan)[TUNE_ALL][index] == config for index, config in kept)  # only the others are drawn again
 
 
+def test_few_valid_configurations_are_found() -> None:
+    def check(config: Config) -> None:
+        if config.c > 0.04:
+            raise Rejected("one of a hundred is small enough")
+
+    space = Space(a=Float(0.0, 1.0), b=Float(0.0, 1.0), c=Float(0.0, 4.0, default=0.01))
+    assert {len(arm.members) for arm in plan_arms(space, 20, check=check).arms} == {20}
+
+
+def test_counterparts_come_from_the_same_draw() -> None:
+    plan = plan_arms(SPACE, 12)
+    everything = plan.arms[0]
+    assert everything.pairs == everything.counterparts == ()
+    for arm in plan.arms[1:]:
+        assert all(other in (-1, everything.members[draw]) for draw, other in enumerate(arm.counterparts))
+        assert arm.counterparts.count(-1) < 3  # of draws that repeat another one when lr is fixed
+        for one, other in ((plan.configs[pair[0]], plan.configs[pair[1]]) for pair in arm.pairs):
+            differing = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+            # Momentum follows the optimizer: it is active in one of both.
+            assert differing <= {*arm.fixed, *(["momentum"] if "optimizer" in arm.fixed else [])}
+
+
+def test_a_draw_that_one_arm_repeats_has_no_counterpart() -> None:
+    def check(config: Config) -> None:
+        if config.a == 2 and config.b > 0.5:
+            raise Rejected("too much")
+
+    plan = plan_arms(Space(a=Choice(1, 2, default=2), b=Float(0.0, 1.0)), 12, check=check)
+    arm = next(arm for arm in plan.arms if arm.name == "fix a")
+    assert -1 in arm.counterparts
+    known = [(one, other) for one, other in zip(arm.members, arm.counterparts) if other != -1]
+    assert known
+    assert all(plan.configs[one].b == plan.configs[other].b for one, other in known)
+
+
+def test_a_configuration_is_checked_once() -> None:
+    checked: list[Config] = []
+    plan = plan_arms(SPACE, 12, check=checked.append)
+    assert len(checked) == len(set(checked))
+    assert set(plan.configs) <= set(checked)
+
+
+def test_the_pairs_with_the_best_models_of_either_side_are_compared() -> None:
+    arm = Arm("fix a", "hyperparameter", ("a",), (4, 5, 6, 3), (0, 1, 2, 3))
+    assert arm.pairs == ((4, 0), (5, 1), (6, 2))  # the last one is the same configuration
+    assert compared_pairs(arm, [3, 1, 6, 0, 2, 4, 5], 1) == ((5, 1), (6, 2))
+    assert compared_pairs(arm, [3, 1, 6, 0, 2, 4], 1) == ((4, 0), (6, 2))  # 5 has no result
+    assert compared_pairs(arm, range(7), 9) == arm.pairs
+
+
 def test_a_small_space_has_fewer_trials_instead_of_repetitions() -> None:
     plan = plan_arms(Space(a=Choice(1, 2), b=Choice(1, 2, 3)), 50)
     assert {arm.name: len(arm.members) for arm in plan.arms} == {TUNE_ALL: 6, "fix a": 3, "fix b": 2}
@@ -151,7 +201,7 @@ def test_spaces_without_arms_are_rejected() -> None:
         plan_arms(SPACE, 0)
     with pytest.raises(InputError, match="but the space has 1"):
         plan_arms(Space(lr=Float(0.0, 1.0), epochs=3, width=Int(4, 4)), 5)
-    with pytest.raises(InputError, match="tune all: the workload rejects every configuration"):
+    with pytest.raises(InputError, match=r"tune all: the workload rejects every configuration \(never\)"):
         plan_arms(SPACE, 1, check=refuse)
     with pytest.raises(InputError, match="fix model: the workload rejects every configuration"):
         plan_arms(SPACE, 1, check=refuse_the_default)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.impact_analysis.axes import ABSENT, Categories, Range, axes_of
+from onefold.impact_analysis.axes import Axis, Categories, Range, axes_of
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.space import Choice, Float, Int, Space
 
@@ -15,24 +17,32 @@ from onefold.vocabulary.space import Choice, Float, Int, Space
 def test_the_coordinate_of_a_range_is_the_share_below() -> None:
     assert Range("x", 2.0, 6.0).coordinate({"x": 3}) == 0.25
     assert Range("lr", 1e-4, 1.0, log=True).coordinate({"lr": 1e-3}) == pytest.approx(0.25)
-    assert Range("x", 2.0, 6.0, absent=0.5).coordinate({}) == ABSENT
 
 
-def test_a_range_has_a_cell_between_thresholds_and_one_for_absence() -> None:
+@pytest.mark.parametrize("axis", [Range("x", 2.0, 6.0), Categories("x", ("relu", "tanh", "gelu"))])
+def test_an_inactive_hyperparameter_has_no_coordinate(axis: Axis) -> None:
+    assert axis.coordinate({}) is None
+    rng = random.Random(0)
+    points, shares = axis.cells(np.array([0.25]))
+    drawn = np.array([axis.draw(rng) for _ in range(3000)])
+    if isinstance(axis, Range):
+        assert [(drawn < 0.25).mean(), (drawn >= 0.25).mean()] == pytest.approx(shares, abs=0.03)
+    else:
+        assert [(drawn == point).mean() for point in points] == pytest.approx(shares, abs=0.03)
+
+
+def test_a_range_has_a_cell_between_thresholds() -> None:
     points, shares = Range("x", 0.0, 1.0).cells(np.array([-np.inf, 0.75, 0.25, 0.75, np.inf]))
     assert points.tolist() == [0.125, 0.5, 0.875]
     assert shares.tolist() == [0.25, 0.5, 0.25]
-    points, shares = Range("x", 0.0, 1.0, absent=0.2).cells(np.array([-0.9, 0.5]))
-    assert points.tolist() == [ABSENT, 0.25, 0.75]
-    assert shares.tolist() == pytest.approx([0.2, 0.4, 0.4])
 
 
 def test_categories_have_equal_shares() -> None:
-    axis = Categories("act", ("relu", "tanh"), absent=True)
-    assert [axis.coordinate({"act": "tanh"}), axis.coordinate({"act": "relu"}), axis.coordinate({})] == [1.0, 0.0, -1.0]
+    axis = Categories("act", ("relu", "tanh"))
+    assert [axis.coordinate({"act": "tanh"}), axis.coordinate({"act": "relu"})] == [1.0, 0.0]
     points, shares = axis.cells(np.array([0.4]))
-    assert points.tolist() == [-1.0, 0.0, 1.0]
-    assert shares.tolist() == pytest.approx([1 / 3] * 3)
+    assert points.tolist() == [0.0, 1.0]
+    assert shares.tolist() == [0.5, 0.5]
 
 
 def test_the_axes_of_a_space_follow_its_parameters() -> None:
@@ -48,7 +58,7 @@ def test_the_axes_of_a_space_follow_its_parameters() -> None:
         Range("depth", 0.5, 4.5),
         Categories("act", ("tanh", "relu")),  # words in that of the space
         Range("lr", 1e-4, 1e-1, log=True),
-        Range("momentum", 0.0, 0.9, absent=0.75),
+        Range("momentum", 0.0, 0.9),
         Categories("epochs", (10,)),
     )
 
@@ -58,7 +68,7 @@ def test_without_a_space_each_observed_value_is_a_category() -> None:
     expected = (
         Categories("lr", (0.001, 0.01, 0.1)),
         Categories("act", ("relu", "tanh")),
-        Categories("nesterov", (True,), absent=True),
+        Categories("nesterov", (True,)),
     )
     assert axes_of(configs) == expected
     assert set(axes_of(configs[::-1])) == set(expected)
@@ -81,10 +91,10 @@ def test_values_outside_the_space_are_rejected() -> None:
 
 
 @settings(derandomize=True)
-@given(st.lists(st.floats(-3, 3), max_size=6), st.sampled_from([0.0, 0.3, 1.0]))
-def test_cells_partition_the_axis(cuts: list[float], absent: float) -> None:
-    points, shares = Range("x", 0.0, 1.0, absent=absent).cells(np.array(cuts))
+@given(st.lists(st.floats(-3, 3), max_size=6))
+def test_cells_partition_the_axis(cuts: list[float]) -> None:
+    points, shares = Range("x", 0.0, 1.0).cells(np.array(cuts))
     assert shares.sum() == pytest.approx(1.0)
     assert (shares >= 0).all()
     inside = {cut for cut in cuts if 0 < cut < 1}
-    assert len(points) == len(inside) + 1 + (absent > 0)
+    assert len(points) == len(inside) + 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from onefold.impact_analysis import (
     ImpactMeasurements,
     MeasuredModel,
     advice,
+    compared_pairs,
     findings,
     importance,
     plan_arms,
@@ -36,9 +37,9 @@ COSTS = ("latency_s", "size_bytes", "flops")
 # Who tries what: the first two have six trials in common, so that their best have equal values.
 ARMS = (
     Arm(TUNE_ALL, "all", (), tuple(range(12))),
-    Arm("fix model", "group", ("width", "depth"), tuple(range(6, 18))),
-    Arm("fix width", "hyperparameter", ("width",), tuple(range(18, 30))),
-    Arm("fix lr", "hyperparameter", ("lr",), tuple(range(30, 42))),
+    Arm("fix model", "group", ("width", "depth"), tuple(range(6, 18)), tuple(range(12))),
+    Arm("fix width", "hyperparameter", ("width",), tuple(range(18, 30)), tuple(range(12))),
+    Arm("fix lr", "hyperparameter", ("lr",), tuple(range(30, 42)), tuple(range(12))),
 )
 BEST = 6
 
@@ -66,7 +67,10 @@ def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None =
     sign = 1 if higher else -1
     best = {arm.name: tuple(sorted(arm.members, key=lambda trial: -sign * ended[trial])[:BEST]) for arm in ARMS}
     best["fix lr"] = best["fix lr"][::-1]  # whatever the order: the score says which is best
+    ranking = sorted(range(42), key=lambda trial: -sign * begun[trial])
+    pairs = {arm.name: compared_pairs(arm, ranking, BEST + 3) for arm in ARMS[1:]}
     going_on = {trial for trials in best.values() for trial in trials}
+    going_on |= {trial for group in pairs.values() for pair in group for trial in pair}
     configs = {trial: SPACE.draw(random.Random(trial)) for trial in range(42)}
     models = {}
     for trial in sorted(going_on | set(ARMS[0].members)):
@@ -75,7 +79,9 @@ def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None =
             trial, configs[trial], float(ended[trial]), plain, compressed if trial in going_on else {}
         )
     scores = dict(enumerate(begun.tolist()))
-    return ImpactMeasurements("synthetic", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8")
+    return ImpactMeasurements(
+        "synthetic", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8", pairs=pairs
+    )
 
 
 CASES: dict[str, Callable[[], ImpactMeasurements]] = {
@@ -113,13 +119,15 @@ def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, f
 
 
 @every_case
-@pytest.mark.parametrize("form", FORMS)
-def test_effects_compare_each_arm_with_tune_all(case: str, form: Form) -> None:
+def test_effects_compare_each_arm_with_tune_all(case: str) -> None:
     given = findings_of(case)
-    rows = [effect for effect in given.effects if effect.form == form]
-    assert [(row.arm, row.property) for row in rows] == [(a.name, name) for a in ARMS[1:] for name in names(given)]
+    rows = given.effects
+    assert [(row.form, row.arm, row.property) for row in rows] == [
+        (form, arm.name, name) for form in FORMS for arm in ARMS[1:] for name in names(given)
+    ]
     ps = []
     for row in rows:
+        form = row.form
         mine, base = column(given, row.property, form, row.arm), column(given, row.property, form)
         u, p, method = mann_whitney(mine, base)
         delta = sum((a > b) - (a < b) for a in mine for b in base) / 36
@@ -130,8 +138,54 @@ def test_effects_compare_each_arm_with_tune_all(case: str, form: Form) -> None:
         assert given.effect(row.arm, row.property, form) is row
     adjusted = stats.false_discovery_control(ps, method="bh")
     assert [row.p_adjusted for row in rows] == close(adjusted.tolist())
+
+
+def signed_rank_p(differences: np.ndarray) -> float:
+    """The exact two-sided p-value, by all combinations of signs."""
+    ranks = stats.rankdata(abs(differences))
+    sums = np.array(list(product((-1, 1), repeat=len(ranks)))) @ ranks
+    return float((abs(sums) >= abs(ranks @ np.sign(differences)) - 1e-9).mean())
+
+
+@every_case
+def test_effects_compare_pairs_from_the_same_draw(case: str) -> None:
+    given = findings_of(case)
+    rows = given.effects
+    ps = []
+    for row in rows:
+        form = row.form
+        models = given.evidence.models
+        pairs = [(models[one].form(form), models[other].form(form)) for one, other in given.evidence.pairs[row.arm]]
+        assert len(pairs) > BEST
+        ratios = np.array([one[row.property] / other[row.property] for one, other in pairs])
+        differences = np.round(np.log(ratios), 12)
+        ps.append(signed_rank_p(differences[differences != 0]))
+        delta = float(np.sign(differences).mean())
+        assert (row.paired.n, row.paired.p, row.paired.delta) == (len(pairs), close(ps[-1]), close(delta))
+        assert row.paired.magnitude == word(delta)
+        assert row.change is not None
+        assert row.change.value == close(float(np.median(ratios - 1)))
+    assert [row.arm for row in rows if row.trend is None] == ["fix model"] * 2 * len(names(given))
+    trends = [row.trend.p for row in rows if row.trend is not None and row.trend.p is not None]
+    adjusted = stats.false_discovery_control([*ps, *trends], method="bh")[: len(ps)]
+    assert [row.paired_p_adjusted for row in rows] == close(adjusted.tolist())
     assert [row.is_significant for row in rows] == (adjusted < 0.05).tolist()
-    assert given.effect("fix width", "latency_s", form) in [row for row in rows if row.is_significant]
+    significant = {(row.arm, row.property) for row in rows if row.is_significant}
+    assert ("fix width", "latency_s") in significant
+    assert {arm for arm, _ in significant} == {"fix width"}
+
+
+@every_case
+def test_effects_compare_the_spread(case: str) -> None:
+    given = findings_of(case)
+    rows = given.effects
+    ps = []
+    for row in rows:
+        form = row.form
+        groups = [np.log(column(given, row.property, form, arm)) for arm in (row.arm, TUNE_ALL)]
+        ps.append(stats.levene(*groups, center="median").pvalue)
+        assert row.spread.p == close(ps[-1])
+    assert [row.spread_p_adjusted for row in rows] == close(stats.false_discovery_control(ps).tolist())
 
 
 def test_exact_and_asymptotic_tests_both_occur() -> None:
@@ -178,6 +232,9 @@ def test_deviations_are_relative_to_the_worst(case: str) -> None:
             low, high = (end(column(given, one.property, form)) for end in (min, max))  # type: ignore[arg-type]
             best, worst = (high, low) if one.property == "accuracy" else (low, high)
             assert deviation == close(abs(best - worst) / worst)
+        groups = [np.log(column(given, one.property, form)) for form in FORMS[::-1]]
+        assert one.spread is not None
+        assert one.spread.p == close(stats.levene(*groups, center="median").pvalue)
 
 
 @every_case
@@ -204,6 +261,17 @@ def test_changes_are_relative_to_the_plain_model(case: str) -> None:
     for name, changes in given.changes.items():
         plain, compressed = np.array(column(given, name)), np.array(column(given, name, "compressed"))
         assert changes == close(tuple((compressed / plain - 1).tolist()))
+
+
+def test_changes_are_relative_to_the_control_that_was_trained_as_long() -> None:
+    usual = evidence()
+    models = {
+        trial: replace(model, control={**model.plain, "accuracy": model.plain["accuracy"] * 1.25})
+        for trial, model in usual.models.items()
+    }
+    given, plain = findings(replace(usual, models=models)), findings_of("higher is better")
+    assert given.changes["latency_s"] == plain.changes["latency_s"]
+    assert given.changes["accuracy"] == close(tuple((1 + change) / 1.25 - 1 for change in plain.changes["accuracy"]))
 
 
 @every_case
@@ -264,11 +332,11 @@ def test_an_arm_with_one_model_has_an_effect_size_but_no_test() -> None:
     usual = evidence()
     given = findings(replace(usual, best={**usual.best, "fix lr": usual.best["fix lr"][:1]}))
     for row in (effect for effect in given.effects if effect.arm == "fix lr"):
-        assert (row.compared.n, row.compared.p, row.p_adjusted, row.is_significant) == (1, None, None, False)
+        assert (row.compared.n, row.compared.p, row.p_adjusted) == (1, None, None)
         assert row.compared.delta is not None
         assert "no test" in row.compared.note
-    ps = [effect.compared.p for effect in given.effects if effect.form == "plain" and effect.arm != "fix lr"]
-    adjusted = [effect.p_adjusted for effect in given.effects if effect.form == "plain" and effect.arm != "fix lr"]
+    ps = [effect.compared.p for effect in given.effects if effect.arm != "fix lr"]
+    adjusted = [effect.p_adjusted for effect in given.effects if effect.arm != "fix lr"]
     assert adjusted == close(stats.false_discovery_control(ps).tolist())  # of those that were asked
 
 
@@ -303,7 +371,11 @@ def test_without_compressed_models_there_is_only_the_plain_form() -> None:
     assert {effect.form for effect in given.effects} == set(given.correlations) == set(given.importance) == {"plain"}
     assert {deviation.compressed for deviation in given.deviations} == {None}
     assert {distribution.models for distribution in given.distributions} == {"all", "best"}
-    assert [row for row in findings_of("higher is better").effects if row.form == "plain"] == list(given.effects)
+    unadjusted = dict(
+        p_adjusted=None, paired_p_adjusted=None, trend_p_adjusted=None, spread_p_adjusted=None, is_significant=False
+    )
+    usual_rows = [row for row in findings_of("higher is better").effects if row.form == "plain"]
+    assert [replace(row, **unadjusted) for row in usual_rows] == [replace(row, **unadjusted) for row in given.effects]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -342,6 +414,8 @@ def test_constant_properties_have_no_effect() -> None:
     row = given.effect("fix lr", "flops")
     assert row is not None
     assert (row.best.relative, row.compared.p, row.compared.delta, row.medians.high) == (0.0, 1.0, 0.0, 0.0)
+    assert (row.paired.differing, row.paired.p, row.paired.delta, row.is_significant) == (0, None, 0.0, False)
+    assert row.spread.p is None
     assert given.correlations["plain"].constant == ("flops",)
     assert given.changes["flops"] == (-0.5,) * BEST
     assert next(deviation for deviation in given.deviations if deviation.property == "flops").plain == 0.0
@@ -372,8 +446,9 @@ def filters_alone(trials: int, best: int, space: Space = FILTERS) -> ImpactMeasu
     chosen = {arm.name: tuple(sorted(arm.members, key=lambda t: -models[t].score)[:best]) for arm in plan.arms}
     scores = {trial: model.score for trial, model in models.items()}
     configs = {trial: model.config for trial, model in models.items()}
+    pairs = {arm.name: compared_pairs(arm, sorted(scores, key=lambda t: -scores[t]), best) for arm in plan.arms}
     return ImpactMeasurements(
-        "synthetic", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", ""
+        "synthetic", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", "", pairs=pairs
     )
 
 
@@ -387,17 +462,23 @@ def test_influential_hyperparameters_are_worth_tuning_and_the_others_are_not() -
     assert "kernel" not in size
     assert "lr" not in size
     (left,) = answers["What can be left at its default?"]
-    assert left.startswith("Leave at the default: kernel, lr, decay. Held fixed, no property of the best 12 models")
+    assert left.startswith("Leave at the default: kernel, lr, decay. Held fixed, no property of the compared models")
     assert "What does compression change?" not in answers
 
 
 def test_a_hyperparameter_that_explains_a_property_is_not_left_at_a_good_default() -> None:
     model = {**FILTERS.groups["model"], "filters": Choice(4, 8, 16, 32, default=8)}
     middle = filters_alone(30, 12, Space(**{**FILTERS.groups, "model": model}))
-    assert not any(effect.is_significant for effect in findings(middle).effects if effect.arm == "fix filters")
+    effect = findings(middle).effect("fix filters", "size_bytes")
+    assert effect is not None
+    assert effect.paired_p_adjusted is not None
+    assert effect.paired_p_adjusted > 0.05  # smaller and larger ones cancel
+    assert effect.trend is not None
+    assert (effect.trend.delta, effect.trend.differing, effect.is_significant) == (1.0, effect.trend.n, True)
     answers = said(middle)
     assert answers["What is worth tuning?"][1].startswith("For size: filters (")
     assert "Held at its default" not in answers["What is worth tuning?"][1]
+    assert answers["What is worth tuning?"][1].endswith(". It rises with filters.")
     assert answers["What can be left at its default?"][0].startswith("Leave at the default: kernel, lr, decay.")
 
 

@@ -19,12 +19,13 @@ import pytest
 
 from onefold import ParallelismOptions
 from onefold.compression import trial_variants
-from onefold.impact_analysis import TUNE_ALL, importance
+from onefold.impact_analysis import TUNE_ALL, compared_pairs, importance, plan_arms
 from onefold.impact_analysis.api import ImpactOptions, ImpactResult, impact
 from onefold.report.impact import ImpactReport
 from onefold.study import Home, StudyEvent
-from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.records import StudyState, Trial
+from onefold.study.tunable import Tunable
+from onefold.vocabulary.errors import InputError, Rejected
+from onefold.vocabulary.records import Config, StudyState, Trial
 from onefold.vocabulary.variants import Recipe
 
 WORKLOAD = """
@@ -46,7 +47,7 @@ OPTIONS = ImpactOptions(trials=3, best=2, max_epochs=2)
 ARGUMENTS: dict[str, Any] = dict(
     options=OPTIONS, seed=4, knobs="off", parallelism=ParallelismOptions(engine="inline"), name="small"
 )
-INT8 = Recipe(precision="int8")
+PRUNED = Recipe(sparsity=0.5, precision="int8")
 ARMS = [TUNE_ALL, "fix model", "fix filters", "fix hidden", "fix lr"]
 
 
@@ -63,7 +64,7 @@ class Analysis:
     def run(self, **arguments: Any) -> ImpactResult:
         self.events.clear()
         return impact(
-            str(self.file), **{"recipe": INT8, **ARGUMENTS, **arguments}, home=self.home, on_event=self.events.append
+            str(self.file), **{"recipe": PRUNED, **ARGUMENTS, **arguments}, home=self.home, on_event=self.events.append
         )
 
     def of(self, kind: str) -> list[StudyEvent]:
@@ -77,10 +78,10 @@ class Analysis:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:
-    """Few trees and one timing round: both have their own tests."""
+    """Few trees and timing rounds: both have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("onefold.impact_analysis.findings"), "importance", partial(importance, trees=8))
-        patch.setattr(trial_variants, "TIMING_ROUNDS", 1)
+        patch.setattr(trial_variants, "TIMING_ROUNDS", 2)
         yield
 
 
@@ -123,6 +124,10 @@ def test_the_best_of_each_arm_are_fully_trained_measured_and_compressed(ran: Ana
         reached = [trials[number].metrics["accuracy"] for number in best]
         assert reached == sorted(reached, reverse=True)
     chosen = {number for best in evidence.best.values() for number in best}
+    ranking = sorted(trials, key=lambda number: (-evidence.scores[number], number))
+    for arm in evidence.arms:
+        assert evidence.pairs[arm.name] == compared_pairs(arm, ranking, 2)
+        chosen |= {number for pair in evidence.pairs[arm.name] for number in pair}
     assert {number for number, trial in trials.items() if len(trial.rungs) == 2} == chosen
     assert set(evidence.models) == chosen | set(evidence.arms[0].members)
     for number, model in evidence.models.items():
@@ -134,11 +139,30 @@ def test_the_best_of_each_arm_are_fully_trained_measured_and_compressed(ran: Ana
             assert model.compressed["size_bytes"] < model.plain["size_bytes"]
 
 
+def test_the_best_of_tune_all_have_a_control(result: ImpactResult) -> None:
+    evidence = result.findings.evidence
+    for trial, model in evidence.models.items():
+        if trial not in evidence.best[TUNE_ALL]:
+            assert model.control == {}
+            continue
+        assert set(model.control) == set(model.plain)
+        assert {name for name in model.control if model.control[name] != model.plain[name]} <= {"accuracy"}
+    assert any(
+        model.control["accuracy"] != model.plain["accuracy"] for model in evidence.models.values() if model.control
+    )
+
+
+def test_the_repeatability_of_measurements_is_recorded(result: ImpactResult) -> None:
+    for model in result.findings.evidence.models.values():
+        assert set(model.repeatability) == ({"plain", "compressed"} if model.compressed else {"plain"})
+        assert all(0 <= rsd["latency_s"] < 5 for rsd in model.repeatability.values())
+
+
 def test_the_report_is_written(result: ImpactResult) -> None:
     assert result.report.read_text().startswith("<!")
     figures = json.loads(result.figures.read_text())
     assert figures == json.loads(json.dumps(ImpactReport(result.findings).as_json()))
-    assert figures["evidence"]["recipe"] == "int8"
+    assert figures["evidence"]["recipe"] == "50% sparsity, int8"
     assert set(result.findings.evidence.ways) >= {prop.name for prop in result.findings.evidence.properties}
     assert "What can be left at its default?" in [part.question for part in result.advice]
     assert result.findings.forms == ("plain", "compressed")
@@ -163,6 +187,56 @@ def test_other_options_under_the_same_name_are_rejected(ran: Analysis, result: I
         ran.run(options=replace(OPTIONS, trials=2))
     with pytest.raises(InputError, match="there is a study 'small' already, with other arms"):
         ran.run(seed=1)
+
+
+TUNED_EPOCHS = """
+from onefold import Choice, Int, Space
+from onefold.workloads.digits import Digits
+
+class Tuned(Digits):
+    space = Space(lr=Choice(0.001, 0.01), epochs=EPOCHS)
+"""
+
+
+@pytest.mark.parametrize("epochs", ["Int(1, 10)", "Choice(2, 10)", "10"])
+def test_the_full_training_covers_the_hyperparameter_epochs(tmp_path: Path, epochs: str) -> None:
+    (tmp_path / "tuned.py").write_text(TUNED_EPOCHS.replace("EPOCHS", epochs))
+    space = Tunable(str(tmp_path / "tuned.py")).space
+    assert ImpactOptions().full_epochs(space) == ImpactOptions(max_epochs=10).full_epochs(space) == 10
+    assert ImpactOptions(max_epochs=12).full_epochs(space) == 12
+    with pytest.raises(InputError, match="max_epochs must be at least 10, the largest value of the hyperparameter"):
+        ImpactOptions(max_epochs=9).full_epochs(space)
+    assert ImpactOptions().full_epochs(Tunable("digits").space) == 4
+
+
+UNBUILDABLE = """
+import torch
+from onefold import Choice, Data, Float, Space, Workload
+from onefold.testing.toy import spirals
+
+class Mine(Workload):
+    space = Space(
+        model=dict(width=Choice(4, 7, 8, default=8), heads=Choice(1, 2)),
+        lr=Float(0.01, 0.1, log=True), other=dict(momentum=Float(0.0, 0.9)),
+    )
+    def build(self, config):
+        attention = torch.nn.MultiheadAttention(config.width, config.heads)  # an error if heads do not divide the width
+        weight = float(attention.out_proj.weight.detach().abs().sum())
+        return torch.nn.Sequential(torch.nn.Linear(2, config.width), torch.nn.Linear(config.width, 2 + 0 * int(weight)))
+    def data(self):
+        return Data(train=spirals(200, 0), test=spirals(50, 1))
+"""
+
+
+def test_configurations_that_cannot_be_built_are_drawn_again(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(UNBUILDABLE)
+    tunable = Tunable(str(tmp_path / "mine.py"))
+    loose, plan = (plan_arms(tunable.space, 8, check=check) for check in (tunable.check, tunable.check_build))
+    assert {(config.width, config.heads) for config in loose.configs} > {(7, 2)}
+    assert (7, 2) not in {(config.width, config.heads) for config in plan.configs}
+    assert {len(arm.members) for arm in plan.arms} == {8}
+    with pytest.raises(Rejected, match=r"build\(\) failed: .*embed_dim must be divisible by num_heads"):
+        tunable.check_build(Config(width=7, heads=2, lr=0.01, momentum=0.5))
 
 
 def plain_function(x: float) -> float:
@@ -198,7 +272,8 @@ from onefold.impact_analysis.api import ImpactOptions
 impact(
     sys.argv[1], home=sys.argv[2], options=ImpactOptions(trials=3, best=2, max_epochs=2), seed=4, knobs="off",
     parallelism=ParallelismOptions(engine="inline"), name="small",
-    recipe=Recipe(precision="int8"), on_event=lambda event: print(event.kind, event.facts().get("message"), flush=True),
+    recipe=Recipe(sparsity=0.5, precision="int8"),
+    on_event=lambda event: print(event.kind, event.facts().get("message"), flush=True),
 )
 """
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeRegressor
 
-from onefold.impact_analysis.axes import ABSENT, Axis, Categories, Range
+from onefold.impact_analysis.axes import Axis, Categories, Range
 from onefold.impact_analysis.variance_decomposition import Leaves, Variances, decompose_variance, leaves_of
 
 STEPS = 16  # of a range: values are sixteenths, so that cuts are thirty-seconds and a grid of 32 meets none
@@ -55,12 +55,6 @@ def test_a_range_is_weighted_by_its_length() -> None:
     assert len(result.pairs) == 0
 
 
-def test_absence_is_weighted_by_its_frequency() -> None:
-    # 0 where it is absent, in half of all cases, and 2 elsewhere: the variance is 1.
-    leaves = Leaves(np.array([0.0, 2.0]), np.array([[-np.inf], [-0.8]]), np.array([[-0.8], [np.inf]]))
-    assert decompose_variance(leaves, (Range("x", 0.0, 1.0, absent=0.5),)).total == pytest.approx(1.0)
-
-
 def test_a_single_leaf_has_no_variance() -> None:
     leaves = Leaves(np.array([7.0]), np.full((1, 2), -np.inf), np.full((1, 2), np.inf))
     result = decompose_variance(leaves, two_switches())
@@ -69,16 +63,16 @@ def test_a_single_leaf_has_no_variance() -> None:
 
 AXES: tuple[Axis, ...] = (
     Categories("act", ("relu", "tanh", "gelu")),
-    Categories("norm", ("batch", "layer"), absent=True),
+    Categories("norm", ("batch", "layer", "none")),
     Range("lr", 0.0, 1.0),
-    Range("momentum", 0.0, 1.0, absent=0.25),
+    Range("momentum", 0.0, 1.0),
 )
 EVEN = (np.arange(2 * STEPS) + 0.5) / (2 * STEPS)
 GRID = (
     (np.arange(3.0), np.full(3, 1 / 3)),
-    (np.array([-1.0, 0.0, 1.0]), np.full(3, 1 / 3)),
+    (np.arange(3.0), np.full(3, 1 / 3)),
     (EVEN, np.full(len(EVEN), 1 / len(EVEN))),
-    (np.array([ABSENT, *EVEN]), np.array([0.25, *np.full(len(EVEN), 0.75 / len(EVEN))])),
+    (EVEN, np.full(len(EVEN), 1 / len(EVEN))),
 )
 
 
@@ -105,8 +99,7 @@ def by_brute_force(tree: DecisionTreeRegressor, places: tuple[int, ...]) -> Vari
 
 def drawn(rng: np.random.Generator, n: int) -> np.ndarray:
     sixteenths = rng.integers(0, STEPS + 1, size=(n, 2)) / STEPS
-    momentum = np.where(rng.random(n) < 0.25, ABSENT, sixteenths[:, 1])
-    return np.stack([rng.integers(0, 3, n), rng.integers(-1, 2, n), sixteenths[:, 0], momentum], axis=1)
+    return np.stack([rng.integers(0, 3, n), rng.integers(0, 3, n), *sixteenths.T], axis=1)
 
 
 @settings(max_examples=15, derandomize=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,12 +15,14 @@ from page_checks import checked
 
 from onefold import Choice, Float, Space
 from onefold.impact_analysis import TUNE_ALL, Arm, Findings, ImpactMeasurements, MeasuredModel, findings
-from onefold.report.impact import tables
+from onefold.impact_analysis.advice import advised_model
+from onefold.report.impact import SideBySideReport, tables
 from onefold.report.impact.page import as_html
 from onefold.report.impact.phrases import change, p_value
 from onefold.report.impact.plain import as_json
 from onefold.report.impact.shares import shares
 from onefold.report.impact.text import as_text
+from onefold.report.impact.tradeoffs import tradeoffs
 from onefold.report.plots.boxes import box_of, boxes
 from onefold.report.plots.density import bandwidth, curve_of, density
 from onefold.report.table import Table
@@ -51,6 +54,8 @@ def evidence(count: int = 12, *, compressed: bool = True) -> ImpactMeasurements:
         Arm("fix width", "hyperparameter", ("width",), narrow),
     )
     best = {TUNE_ALL: tuple(models)[:6], "fix model": narrow[::2], "fix width": narrow}
+    pairs = {"fix model": tuple((trial, trial - 1) for trial in narrow[::2])}
+    pairs["fix width"] = tuple((trial, trial - 1) for trial in narrow)
     return ImpactMeasurements(
         "digits",
         "accuracy",
@@ -64,6 +69,7 @@ def evidence(count: int = 12, *, compressed: bool = True) -> ImpactMeasurements:
         "this machine",
         "half of the weights set to zero",
         {"latency_s": "median of 30 runs", "size_bytes": "of the file"},
+        pairs=pairs,
     )
 
 
@@ -103,6 +109,7 @@ def hostile() -> ImpactMeasurements:
         space=Space(**SPACE.groups, other={"kind": Choice(EVIL, "plain")}),
         arms=arms,
         best={renamed[name]: trials for name, trials in usual.best.items()},
+        pairs={renamed[name]: pairs for name, pairs in usual.pairs.items()},
         configs={trial: item.config for trial, item in models.items()},
         models=models,
     )
@@ -131,7 +138,9 @@ CASES = {
 
 def sheets(result: Findings) -> list[Table]:
     both = [tables.changes, tables.pairs] if result.changes else []
-    each = [make(result, form) for make in (tables.effects, tables.correlated) for form in result.forms]
+    each = [
+        make(result, form) for make in (tables.effects, tables.unpaired, tables.correlated) for form in result.forms
+    ]
     alone = (tables.spread, tables.deviations, tables.best_models, tables.failures, *both)
     return [*each, *(make(result) for make in alone)]
 
@@ -176,7 +185,15 @@ def test_page_and_text_show_shared_and_failed_trials() -> None:
 def test_the_page_has_all_its_parts() -> None:
     ids = set(checked(as_html(findings_of("usual"))).ids)
     plots = {"spread-all", "spread-best", "spread-best-compressed", "changes", "densities"}
-    named = {"effects-plain", "effects-compressed", "deviations", "pairs", "correlations-plain", "best"}
+    named = {
+        "effects-plain",
+        "effects-compressed",
+        "unpaired-plain",
+        "deviations",
+        "pairs",
+        "correlations-plain",
+        "best",
+    }
     assert ids >= plots | named
     fewer = set(checked(as_html(findings_of("plain only"))).ids)
     assert not fewer & {"effects-compressed", "changes", "densities", "pairs", "spread-best-compressed"}
@@ -199,20 +216,31 @@ def test_effects_name_the_baseline_first_and_put_members_below_their_group() -> 
     assert (accuracy.text, latency.text) == ("0.912", "10.4 ms")
     best = sheet.rows[1].cells[3]  # the best of the arm is trial 1: 16 wide and 2 deep instead of 32 and 1
     assert (best.text, best.tone) == ("−50.5 % ▴", "better")
-    for said in ("U 7.5", "n 2 and 6", "adjusted p", "Cliff's delta", "95 % interval"):
+    for said in (
+        "2 pairs, of which 2 differ: W 3",
+        "paired Cliff's delta",
+        "U 7.5",
+        "n 2 and 6",
+        "adjusted p",
+        "Cliff's delta",
+        "95 % interval",
+    ):
         assert said in best.tooltip
 
 
 def test_significant_effects_show_their_magnitude_and_others_their_p_value() -> None:
     usual = findings_of("usual")
-    certain = tuple(replace(effect, p_adjusted=0.01, is_significant=True) for effect in usual.effects)
+    small = {f"{kind}p_adjusted": 0.01 for kind in ("", "paired_", "spread_")}
+    certain = tuple(replace(effect, **small, is_significant=True) for effect in usual.effects)  # type: ignore[arg-type]
+    mine = [effect for effect in usual.effects if (effect.arm, effect.form) == ("fix model", "plain")]
     some = tables.effects(replace(usual, effects=certain), "plain").rows[1].cells[2::2]
-    assert [cell.text.split()[0] for cell in some] == [
-        str(effect.compared.magnitude)
-        for effect in usual.effects
-        if (effect.arm, effect.form) == ("fix model", "plain")
-    ]
-    assert all(line.text.startswith("p ") for line in tables.effects(usual, "plain").rows[1].cells[2::2])
+    assert [cell.text.split()[0] for cell in some] == [str(effect.paired.magnitude) for effect in mine]
+    unpaired = tables.unpaired(replace(usual, effects=certain), "plain").rows[0].cells[1:]
+    assert [cell.text.split()[0] for cell in unpaired[::2]] == [str(effect.compared.magnitude) for effect in mine]
+    assert all(cell.text.endswith("×") or cell.text == "varies only here" for cell in unpaired[1::2])
+    *others, flops = tables.effects(usual, "plain").rows[1].cells[2::2]
+    assert all(cell.text.startswith("p ") for cell in others)
+    assert flops.text == "="
 
 
 def test_marks_show_what_is_better_and_not_what_is_higher() -> None:
@@ -247,7 +275,7 @@ def test_a_property_without_shares_is_left_out_with_a_note() -> None:
         assert "accuracy is not above 0 for every model" in form
     nothing = checked(as_html(findings_of("no models"))).text
     assert "No measured model." in nothing
-    assert "Mann-Whitney" not in as_text(findings_of("no models"))
+    assert "Wilcoxon" not in as_text(findings_of("no models"))
     assert "accuracy" not in [title for title, _ in tables.effects(findings_of("odd"), "plain").groups]
 
 
@@ -304,3 +332,61 @@ def test_a_density_integrates_to_one() -> None:
     assert bandwidth([0.0, 0.0, 0.0, 0.0, 1.0]) > 0  # though the middle half is all the same
     far = {"x": [*values * 3, 50.0, 60.0, 70.0]}
     assert "3 further out" in density("a", "A", "", far, axis="", noun="pair").picture
+
+
+def test_trends_are_shown_where_no_difference_is() -> None:
+    usual = findings_of("usual")
+    effect = usual.effect("fix width", "latency_s")
+    assert effect is not None
+    assert effect.trend is not None
+    rising = replace(effect, trend_p_adjusted=0.01, is_significant=True)
+    assert tables.effect_cell(rising, "").text == "rises"
+    falling = replace(rising, trend=replace(effect.trend, delta=-0.8))
+    assert tables.effect_cell(falling, "").text == "falls"
+
+
+def test_tradeoffs_mark_the_top_model_and_the_advised_one() -> None:
+    usual = findings_of("usual")
+    plots = {plot.name: plot for plot in tradeoffs(usual)}
+    assert list(plots) == [f"tradeoff-{form}-{cost}" for form in usual.forms for cost in ("latency-s", "size-bytes")]
+    for form in usual.forms:
+        plot, advised = plots[f"tradeoff-{form}-latency-s"], advised_model(usual, form)
+        assert f"top-1: trial {usual.evidence.best[TUNE_ALL][0]}" in plot.picture
+        assert ("advised: trial" in plot.picture) == (advised is not None)
+        if advised is not None:
+            assert f"advised: trial {advised.trial}" in plot.picture
+        shown = {trial for trials in usual.evidence.best.values() for trial in trials}
+        assert all(f'data-t="{trial}"' in plot.picture for trial in shown)
+
+
+def test_repeatability_and_devices_are_shown() -> None:
+    usual = evidence()
+    models = {
+        trial: replace(item, control=item.plain, repeatability={"plain": {"latency_s": 0.01 * (1 + trial % 3)}})
+        for trial, item in usual.models.items()
+    }
+    result = findings(replace(usual, models=models, server="a server"))
+    for form in (checked(as_html(result)).text, as_text(result)):
+        assert "2.0 %" in form
+        assert "at most 3.0 %" in " ".join(form.split())
+        assert "on this machine; plain models on a server" in form
+        assert "after as much further training" in " ".join(form.split())
+        assert "those of plain models on a server and of compressed ones on this machine" in " ".join(form.split())
+    assert "Repeatability" not in as_text(findings_of("usual"))
+
+
+def test_several_subjects_are_shown_side_by_side() -> None:
+    one = findings(replace(evidence(), workload="first"))
+    affected = tuple(replace(effect, is_significant=True) for effect in one.effects)
+    subjects = [replace(one, effects=affected), findings(replace(evidence(), workload="second"))]
+    report = SideBySideReport(subjects)
+    page = checked(report.as_html())
+    for form in (page.text, report.as_text()):
+        assert all(name in form for name in ("first", "second", "Largest deviation (LARD)"))
+        assert "latency is affected in some of them by model (first; not second)" in " ".join(form.split())
+    assert {"plain-latency-s", "compressed-accuracy"} <= set(re.findall(r'class="sheet ([a-z-]+)"', report.as_html()))
+    assert json.loads(json.dumps(report.as_json(), allow_nan=False)) == report.as_json()
+    assert [subject["evidence"]["workload"] for subject in report.as_json()] == ["first", "second"]
+    again = SideBySideReport([one, replace(one, evidence=replace(one.evidence, device="another"))])
+    assert "first on this machine" in again.as_text()
+    assert "first on another" in again.as_text()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +19,6 @@ from onefold.cli.options import (
     MemoryOption,
     ParallelOption,
     ThreadsOption,
-    WorkloadArgument,
 )
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import recipe_of_settings
@@ -32,17 +30,33 @@ from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.quantities import parse_bytes
 from onefold.vocabulary.records import Value
 
+if TYPE_CHECKING:
+    from onefold.impact_analysis.api import ImpactResult
+
+WorkloadsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="FILE.py[:Class], package.module:Class, or a bundled workload (onefold workloads); several are compared"
+    ),
+]
+COMPARISON = "side-by-side.html"
 PAPER_SETTINGS: dict[str, Value] = {"sparsity": 0.8, "precision": "int8"}
 
 
 def impact(
-    workload: WorkloadArgument,
+    workloads: WorkloadsArgument,
     settings: Mapping[str, Value],
     trials: Annotated[int, typer.Option(help="Configurations per arm")] = 30,
     best: Annotated[int, typer.Option(help="Models per arm to train fully and compare")] = 10,
-    max_epochs: Annotated[int, typer.Option(help="Epochs of the full training")] = 4,
+    max_epochs: Annotated[
+        int | None,
+        typer.Option(help="Epochs of the full training; by default the most that the space's epochs allow, or else 4"),
+    ] = None,
     min_data: Annotated[float, typer.Option(help="Share of the data in the first, short training")] = 0.2,
     device: Annotated[str, typer.Option(help="Device to measure the models on")] = HOST,
+    server: Annotated[
+        str | None, typer.Option(help="Device to measure the plain models on, if it is another one")
+    ] = None,
     fine_tuning_epochs: Annotated[
         int, typer.Option(help="Epochs of fine-tuning after pruning", rich_help_panel="Compression")
     ] = 1,
@@ -68,42 +82,69 @@ def impact(
 
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise InputError(f"the report cannot be written to {output}; give a file in an existing folder")
-    tunable, home_folder = Tunable(workload), Home(home)
-    study_name = name or api.default_name(tunable, home_folder)
-    display: Display | None = None if as_json else display_for(out, tunable.objective)
-    try:
-        with display or nullcontext():
-            result = api.impact(
-                tunable,
-                device=device,
-                recipe=None if plain else recipe_of_settings(settings),
-                options=api.ImpactOptions(trials, best, max_epochs, min_data, fine_tuning_epochs),
-                parallelism=ParallelismOptions(
-                    parallel=parallel,
-                    threads=threads,
-                    accelerator=accelerator,
-                    memory_bytes=parse_bytes(memory) if memory else None,
-                ),
-                knobs=knobs,
-                seed=seed,
-                name=study_name,
-                home=home_folder,
-                on_event=display or (lambda _: None),
-            )
-    except KeyboardInterrupt:
-        err.print(f"interrupted; nothing is lost. Continue with the same command and --name {study_name}")
-        raise typer.Exit(130) from None
-    if output is not None:
+    home_folder = Home(home)
+    tunables = [Tunable(workload) for workload in workloads]
+    if len({tunable.name for tunable in tunables}) < len(tunables):
+        raise InputError(f"workloads are compared by name, but {', '.join(workloads)} share one; rename one of them")
+    name = name or api.default_name(tunables, home_folder)
+    results = []
+    for tunable in tunables:
+        study_name = f"{name}-{tunable.name}" if len(tunables) > 1 else name
+        display: Display | None = None if as_json else display_for(out, tunable.objective)
         try:
-            shutil.copyfile(result.report, output)
-        except OSError as error:
-            raise InputError(f"the report cannot be written to {output} ({error}); it is in {result.report}") from error
-    print_report(ImpactReport(result.findings), as_json)
-    if as_json:
+            with display or nullcontext():
+                result = api.impact(
+                    tunable,
+                    device=device,
+                    server=server,
+                    recipe=None if plain else recipe_of_settings(settings),
+                    options=api.ImpactOptions(trials, best, max_epochs, min_data, fine_tuning_epochs),
+                    parallelism=ParallelismOptions(
+                        parallel=parallel,
+                        threads=threads,
+                        accelerator=accelerator,
+                        memory_bytes=parse_bytes(memory) if memory else None,
+                    ),
+                    knobs=knobs,
+                    seed=seed,
+                    name=study_name,
+                    home=home_folder,
+                    on_event=display or (lambda _: None),
+                )
+        except KeyboardInterrupt:
+            err.print(f"interrupted; nothing is lost. Continue with the same command and --name {name}")
+            raise typer.Exit(130) from None
+        results.append(result)
+        if not as_json:
+            print_report(ImpactReport(result.findings))
+            out.print(f"study   {result.study}")
+            out.print(f"figures {result.figures}", soft_wrap=True)
+            out.print(f"report  {output if output and len(tunables) == 1 else result.report}", soft_wrap=True)
+    if len(results) > 1:
+        _compare(results, output or results[-1].report.with_name(COMPARISON), as_json)
         return
-    out.print(f"study   {result.study}")
-    out.print(f"figures {result.figures}", soft_wrap=True)
-    out.print(f"report  {output or result.report}", soft_wrap=True)
+    if output is not None:
+        _write(output, results[0].report.read_text(encoding="utf-8"))
+    if as_json:
+        print_report(ImpactReport(results[0].findings), as_json=True)
+
+
+def _compare(results: Sequence[ImpactResult], page: Path, as_json: bool) -> None:
+    """Print several analyses side by side, and write the page."""
+    from onefold.report.impact import SideBySideReport
+
+    comparison = SideBySideReport([result.findings for result in results])
+    _write(page, comparison.as_html())
+    print_report(comparison, as_json)
+    if not as_json:
+        out.print(f"side by side {page}", soft_wrap=True)
+
+
+def _write(page: Path, html: str) -> None:
+    try:
+        page.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {page} ({error}); give another --output") from error
 
 
 command = with_recipe_options(impact, defaults=PAPER_SETTINGS)

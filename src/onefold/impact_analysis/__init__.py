@@ -7,21 +7,24 @@ best of each. Each model has properties (accuracy, latency, size, …), which th
     model_measurements         the measured properties of all models
     descriptive_statistics     spread, best models, relative differences
     comparison                 Mann-Whitney U test and effect size
+    paired_comparison          Wilcoxon signed-rank test and effect size of pairs from the same draw
+    spread_test                Brown-Forsythe test
     pairwise_differences       differences between models, before and after compression
     correlation                Pearson and Spearman
     importance                 fANOVA, on axes and variance_decomposition
     multiple_testing           Benjamini-Hochberg
     bootstrap                  confidence intervals
     findings, advice           all tables, and what they say in plain language
+    model_analysis             compresses and measures the models of a finished study
     api                        `onefold.impact`
 
 The questions and formulas are those of Liao, Li, Shang and Ma, "An empirical study of the impact of hyperparameter
-tuning and model optimization on the performance properties of deep neural networks". Apart from `api`, everything is a
-deterministic function from numbers to records.
+tuning and model optimization on the performance properties of deep neural networks". Apart from the last two modules,
+everything is a deterministic function from numbers to records.
 """
 
 from onefold.impact_analysis.advice import Advice, advice
-from onefold.impact_analysis.arms import TUNE_ALL, Arm, ArmPlan, plan_arms
+from onefold.impact_analysis.arms import TUNE_ALL, Arm, ArmPlan, compared_pairs, plan_arms
 from onefold.impact_analysis.bootstrap import ConfidenceInterval, bootstrap_interval
 from onefold.impact_analysis.comparison import Comparison, compare_samples, magnitude
 from onefold.impact_analysis.correlation import Correlation, Correlations, correlations
@@ -36,7 +39,9 @@ from onefold.impact_analysis.findings import Deviation, Distribution, Effect, Fi
 from onefold.impact_analysis.importance import Importance, Share, importance
 from onefold.impact_analysis.model_measurements import FORMS, Form, ImpactMeasurements, MeasuredModel, Property
 from onefold.impact_analysis.multiple_testing import benjamini_hochberg
+from onefold.impact_analysis.paired_comparison import PairedComparison, compare_pairs
 from onefold.impact_analysis.pairwise_differences import PairwiseDifferences, pairwise_differences
+from onefold.impact_analysis.spread_test import SpreadComparison, compare_spread
 
 __all__ = [
     "FORMS",
@@ -57,14 +62,19 @@ __all__ = [
     "ImpactMeasurements",
     "Importance",
     "MeasuredModel",
+    "PairedComparison",
     "PairwiseDifferences",
     "Property",
     "Share",
+    "SpreadComparison",
     "advice",
     "benjamini_hochberg",
     "best_difference",
     "bootstrap_interval",
+    "compare_pairs",
     "compare_samples",
+    "compare_spread",
+    "compared_pairs",
     "correlations",
     "findings",
     "importance",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
 from statistics import median
 
 from onefold.impact_analysis.correlation import Correlations
-from onefold.impact_analysis.findings import SIGNIFICANCE_LEVEL, Effect, Findings
+from onefold.impact_analysis.findings import SIGNIFICANCE_LEVEL, Effect, Findings, is_significant
 from onefold.impact_analysis.importance import Importance
 from onefold.impact_analysis.model_measurements import Form, MeasuredModel, Property
-from onefold.impact_analysis.multiple_testing import benjamini_hochberg
-from onefold.impact_analysis.pairwise_differences import PairwiseDifferences
+from onefold.impact_analysis.paired_comparison import smallest_p
 
 MIN_SHARE = 0.1  # of the variance, for a hyperparameter to be mentioned
 MIN_EXPLAINED = 0.2  # out-of-bag R² from which shares are trusted
@@ -63,8 +61,11 @@ def _worth_tuning(findings: Findings) -> list[str]:
         interaction = (
             f"; the interaction of {' and '.join(pairs[0].parameters)} adds {pairs[0].share:.0%}" if pairs else ""
         )
-        fixed = [_describe(effect) for effect in findings.effects if _is_relevant(findings, effect, prop)]
+        relevant = [effect for effect in findings.effects if _is_relevant(findings, effect, prop)]
+        fixed = [_describe(effect) for effect in relevant if is_significant(effect.paired_p_adjusted)]
+        trends = [trend_text(effect) for effect in relevant if is_significant(effect.trend_p_adjusted)]
         effects = f". Held at its default: {'; '.join(fixed)}" if fixed else ""
+        effects += f". It {' and '.join(trends)}" if trends else ""
         lines.append(f"For {prop.title}: {', '.join(named) or 'no single hyperparameter'}{interaction}{effects}.")
     return lines
 
@@ -74,33 +75,43 @@ def _left_at_default(findings: Findings) -> list[str]:
     importances = [importance for importance in findings.importance["plain"].values() if is_trusted(importance)]
     unimportant, has_tests = [], False
     for arm in findings.evidence.arms:
-        effects = [effect for effect in findings.effects if effect.arm == arm.name and effect.compared.p is not None]
+        effects = [effect for effect in findings.effects if effect.arm == arm.name and effect.paired.n]
         if arm.kind != "hyperparameter" or not effects:
             continue
         has_tests = True
-        is_significant = any(effect.is_significant for effect in effects)
+        changes = any(effect.is_significant for effect in effects)
         explains = any(importance.of(arm.fixed[0]).share >= MIN_SHARE for importance in importances)
-        if not is_significant and not explains:
+        if not changes and not explains:
             unimportant.append(arm.fixed[0])
     count = len(findings.evidence.best_models())
-    if not has_tests or not _has_power(findings, count):
+    if not has_tests or not _has_power(findings):
         return [f"{count} models per arm are too few for a significant difference."]
     if not importances:
         return ["Unknown: no property can be predicted from the configurations that were tried."]
     if not unimportant:
         return ["Nothing: every hyperparameter affects some property significantly, or explains a share of it."]
     return [
-        f"Leave at the default: {', '.join(unimportant)}. Held fixed, no property of the best {count} models changes "
+        f"Leave at the default: {', '.join(unimportant)}. Held fixed, no property of the compared models changes "
         f"significantly, and none is explained by it to {MIN_SHARE:.0%}."
     ]
 
 
-def _has_power(findings: Findings, count: int) -> bool:
+def _has_power(findings: Findings) -> bool:
     """Return whether the clearest possible difference of one arm in every property would be significant."""
-    tests = sum(effect.form == "plain" for effect in findings.effects)
-    properties = len({effect.property for effect in findings.effects})
-    smallest_p = 2 / comb(2 * count, count)
-    return properties > 0 and smallest_p * tests / properties < SIGNIFICANCE_LEVEL
+    tests = sum(
+        comparison is not None and comparison.p is not None
+        for effect in findings.effects
+        for comparison in (effect.paired, effect.trend)
+    )
+    cells_of_arm = len({(effect.property, effect.form) for effect in findings.effects})
+    most_pairs = max((effect.paired.n for effect in findings.effects), default=0)
+    return cells_of_arm > 0 and smallest_p(most_pairs) * tests / cells_of_arm < SIGNIFICANCE_LEVEL
+
+
+def advised_model(findings: Findings, form: Form) -> MeasuredModel | None:
+    """Return the first of the best models that is as good as the top one, and clearly cheaper; None without one."""
+    models = findings.evidence.best_models(form=form)
+    return next((model for model in models[1:] if _gains(findings, model, models[0], form)), None)
 
 
 def _better_choices(findings: Findings) -> list[str]:
@@ -109,17 +120,15 @@ def _better_choices(findings: Findings) -> list[str]:
         models = evidence.best_models(form=form)
         if len(models) < 2:
             continue
-        top = models[0]
-        for model in models[1:]:
-            if gains := _gains(findings, model, top, form):
-                lines.append(
-                    f"{form.capitalize()}: trial {top.trial} ranks first, but trial {model.trial} has "
-                    f"{evidence.metric} {model.form(form)[evidence.metric]:.4g} instead of "
-                    f"{top.form(form)[evidence.metric]:.4g} and is {gains}."
-                )
-                break
-        else:
+        top, model = models[0], advised_model(findings, form)
+        if model is None:
             lines.append(f"{form.capitalize()}: none of the best {len(models)} is as good and clearly cheaper.")
+        else:
+            lines.append(
+                f"{form.capitalize()}: trial {top.trial} ranks first, but trial {model.trial} has "
+                f"{evidence.metric} {model.form(form)[evidence.metric]:.4g} instead of "
+                f"{top.form(form)[evidence.metric]:.4g} and is {_gains(findings, model, top, form)}."
+            )
     return lines
 
 
@@ -131,21 +140,24 @@ def _compression(findings: Findings) -> list[str]:
             continue
         span = f"from {_percent(min(changes))} to {_percent(max(changes))}"
         lines.append(f"{prop.title}: {_percent(median(changes))} at the median, {span}.")
-    titles = {prop.name: prop.title for prop in findings.evidence.properties}
-    adjusted = benjamini_hochberg([pair.p for pair in findings.pairs.values()])
-    changed = [name for name, p in zip(findings.pairs, adjusted) if p is not None and p < SIGNIFICANCE_LEVEL]
-    wider = [titles[name] for name in changed if _is_wider(findings.pairs[name])]
-    narrower = [titles[name] for name in changed if not _is_wider(findings.pairs[name])]
+    evidence = findings.evidence
+    if lines and evidence.server:
+        lines.append(
+            f"Costs are those of plain models on {evidence.server} and of compressed ones on {evidence.device}."
+        )
+    titles = {prop.name: prop.title for prop in evidence.properties}
+    spreads = {
+        titles[each.property]: each.spread
+        for each in findings.deviations
+        if each.is_significant and each.spread is not None
+    }
+    wider = [title for title, spread in spreads.items() if spread.is_wider]
+    narrower = [title for title, spread in spreads.items() if not spread.is_wider]
     if wider:
         lines.append(f"Compressed models differ more than plain ones in {', '.join(wider)}: select after compression.")
     if narrower:
         lines.append(f"Compressed models differ less than plain ones in {', '.join(narrower)}.")
     return lines
-
-
-def _is_wider(pairs: PairwiseDifferences) -> bool:
-    """Return whether compressed models differ more, at the median."""
-    return median(map(abs, pairs.compressed)) > median(map(abs, pairs.plain))
 
 
 def _correlated(findings: Findings) -> list[str]:
@@ -203,11 +215,17 @@ def _is_relevant(findings: Findings, effect: Effect, prop: Property) -> bool:
 
 
 def _describe(effect: Effect) -> str:
-    low, high = effect.medians.low, effect.medians.high
-    return (
-        f"{effect.arm.removeprefix('fix ')} {_percent(effect.medians.value)} "
-        f"({_percent(low)} to {_percent(high)}, {effect.compared.magnitude})"
-    )
+    assert effect.change is not None
+    interval = f"{_percent(effect.change.low)} to {_percent(effect.change.high)}"
+    name = effect.arm.removeprefix("fix ")
+    return f"{name} {_percent(effect.change.value)} ({interval}, {effect.paired.magnitude})"
+
+
+def trend_text(effect: Effect) -> str:
+    """Say in which direction a property changes with the hyperparameter."""
+    assert effect.trend is not None
+    direction = "rises" if (effect.trend.delta or 0) > 0 else "falls"
+    return f"{direction} with {effect.arm.removeprefix('fix ')}"
 
 
 def _gains(findings: Findings, model: MeasuredModel, top: MeasuredModel, form: Form) -> str:

@@ -6,9 +6,10 @@ result.deviations            largest deviation among the best models, plain and 
 result.pairs                 differences between models, before and after compression          (table 5)
 result.distributions         spread of properties, as multiples of the smallest value          (figures 2, 3, 6)
 result.changes               relative change of each model by compression                      (figure 4)
+                             against a control that was trained as long
 
-Beyond the paper: p-values corrected for multiple testing, bootstrap confidence intervals, correlations, and the
-importance of hyperparameters alone and in pairs (fANOVA).
+Beyond the paper: tests of pairs from the same draw, on which claims rest, and of spread; p-values corrected for
+multiple testing, bootstrap confidence intervals, correlations, and the importance of hyperparameters (fANOVA).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onefold.impact_analysis.arms import TUNE_ALL
+from onefold.impact_analysis.axes import axes_of
 from onefold.impact_analysis.bootstrap import ConfidenceInterval, bootstrap_interval
 from onefold.impact_analysis.comparison import Comparison, compare_samples
 from onefold.impact_analysis.correlation import Correlations, correlations
@@ -32,33 +34,52 @@ from onefold.impact_analysis.descriptive_statistics import (
 from onefold.impact_analysis.importance import Importance, importance
 from onefold.impact_analysis.model_measurements import FORMS, Form, ImpactMeasurements, Property, values
 from onefold.impact_analysis.multiple_testing import benjamini_hochberg
+from onefold.impact_analysis.paired_comparison import PairedComparison, compare_pairs
 from onefold.impact_analysis.pairwise_differences import PairwiseDifferences, pairwise_differences
 from onefold.impact_analysis.sample_validation import FloatArray
+from onefold.impact_analysis.spread_test import SpreadComparison, compare_spread
+from onefold.vocabulary.space import Parameter
 
 SIGNIFICANCE_LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The difference of an arm to "tune all" in one property: of its best model, and of its best models together."""
+    """The difference of an arm to "tune all" in one property: of its best model, of its best models, and of its pairs.
+
+    Adjusted p-values are those of Benjamini-Hochberg over all tests of that kind, plain and compressed; those of the
+    pairs and of their trend are of one kind. `is_significant` is whether one of these two is below SIGNIFICANCE_LEVEL.
+    """
 
     arm: str
     property: str
     form: Form
     best: BestDifference
     compared: Comparison
-    p_adjusted: float | None  # Benjamini-Hochberg, over all tests of this form
+    p_adjusted: float | None
     medians: ConfidenceInterval  # relative difference of the medians
-    is_significant: bool = False  # p_adjusted is below SIGNIFICANCE_LEVEL
+    paired: PairedComparison
+    paired_p_adjusted: float | None
+    change: ConfidenceInterval | None  # median of the relative differences within pairs
+    # Of an ordered hyperparameter: in each pair the model with its larger value against the other one. A default in the
+    # middle of a range has larger and smaller counterparts, whose differences cancel in `paired`.
+    trend: PairedComparison | None
+    trend_p_adjusted: float | None
+    spread: SpreadComparison
+    spread_p_adjusted: float | None
+    is_significant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The largest absolute relative deviation (LARD) among the best models of "tune all"."""
+    """The largest absolute relative deviation (LARD) among the best models of "tune all", and the test of spread."""
 
     property: str
     plain: float
     compressed: float | None
+    spread: SpreadComparison | None  # of the compressed models against the plain ones
+    spread_p_adjusted: float | None = None
+    is_significant: bool = False  # the spread differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +99,7 @@ class Findings:
     effects: tuple[Effect, ...]
     deviations: tuple[Deviation, ...]
     distributions: tuple[Distribution, ...]
-    changes: Mapping[str, tuple[float, ...]]  # by property: (compressed - plain) / plain of each best model
+    changes: Mapping[str, tuple[float, ...]]  # by property: (compressed - control) / control of each best model
     pairs: Mapping[str, PairwiseDifferences]  # by property
     correlations: Mapping[Form, Correlations]
     importance: Mapping[Form, Mapping[str, Importance]]  # by property
@@ -99,28 +120,20 @@ def findings(evidence: ImpactMeasurements, *, seed: int = 0) -> Findings:
     """Compute all tables. A property that is not above 0 for every model is skipped, since shares are undefined."""
     usable, skipped = _usable(evidence)
     forms = evidence.forms
-    effects = tuple(effect for form in forms for effect in _effects(evidence, usable, form, seed))
-    compressed_models = evidence.best_models(form="compressed")
-    names = [prop.name for prop in usable]
+    effects = _effects(evidence, usable, seed)
+    models = evidence.best_models(form="compressed")
+    names = [prop.name for prop in usable] if models else []
+    compressed = {name: values(models, name, "compressed") for name in names}
+    controls = {name: [model.reference[name] for model in models] for name in names}
     return Findings(
         evidence=evidence,
         effects=effects,
-        deviations=tuple(_deviation(evidence, prop) for prop in usable),
+        deviations=_deviations(evidence, usable),
         distributions=tuple(_distributions(evidence, usable)),
-        changes={
-            name: relative_difference(values(compressed_models, name, "compressed"), values(compressed_models, name))
-            for name in names
-        }
-        if compressed_models
-        else {},
-        pairs={
-            name: pairwise_differences(values(compressed_models, name), values(compressed_models, name, "compressed"))
-            for name in names
-        }
-        if compressed_models
-        else {},
+        changes={name: relative_difference(compressed[name], controls[name]) for name in names},
+        pairs={name: pairwise_differences(controls[name], compressed[name]) for name in names},
         correlations={
-            form: correlations({name: values(evidence.best_models(form=form), name, form) for name in names})
+            form: correlations({prop.name: values(evidence.best_models(form=form), prop.name, form) for prop in usable})
             for form in forms
         },
         importance={form: _importances(evidence, usable, form, seed) for form in forms},
@@ -130,8 +143,9 @@ def findings(evidence: ImpactMeasurements, *, seed: int = 0) -> Findings:
 
 def _usable(evidence: ImpactMeasurements) -> tuple[list[Property], tuple[str, ...]]:
     usable, skipped = [], []
-    promoted = {trial for best in evidence.best.values() for trial in best}
-    models = [model for trial, model in evidence.models.items() if trial in promoted]
+    compared = {trial for best in evidence.best.values() for trial in best}
+    compared |= {trial for pairs in evidence.pairs.values() for pair in pairs for trial in pair}
+    models = [model for trial, model in evidence.models.items() if trial in compared]
     for prop in evidence.properties:
         sample = [model.form(form)[prop.name] for model in models for form in FORMS if model.form(form)]
         if sample and min(sample) > 0:
@@ -141,35 +155,82 @@ def _usable(evidence: ImpactMeasurements) -> tuple[list[Property], tuple[str, ..
     return usable, tuple(skipped)
 
 
-def _effects(evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int) -> list[Effect]:
-    baseline = evidence.best_models(form=form)
-    sign = 1 if evidence.higher_is_better else -1
-    effects = []
-    for arm in evidence.arms:
-        models = evidence.best_models(arm.name, form)
-        if arm.name == TUNE_ALL or not models:
-            continue
-        scores = [[sign * model.score for model in group] for group in (models, baseline)]
-        for prop in properties:
-            arm_values, base_values = values(models, prop.name, form), values(baseline, prop.name, form)
-            effects.append(
-                Effect(
-                    arm.name,
-                    prop.name,
-                    form,
-                    best_difference(
-                        arm_values, base_values, higher_is_better=prop.higher_is_better, by=(scores[0], scores[1])
-                    ),
-                    compare_samples(arm_values, base_values),
-                    None,
-                    bootstrap_interval(_median_difference, arm_values, base_values, seed=seed),
-                )
-            )
-    adjusted = benjamini_hochberg([effect.compared.p for effect in effects])
-    return [
-        replace(effect, p_adjusted=p, is_significant=p is not None and p < SIGNIFICANCE_LEVEL)
-        for effect, p in zip(effects, adjusted)
+def _effects(evidence: ImpactMeasurements, properties: list[Property], seed: int) -> tuple[Effect, ...]:
+    effects = [
+        _effect(evidence, arm.name, prop, form, seed)
+        for form in evidence.forms
+        for arm in evidence.arms
+        if arm.name != TUNE_ALL and evidence.best_models(arm.name, form)
+        for prop in properties
     ]
+    unpaired = benjamini_hochberg([effect.compared.p for effect in effects])
+    trends = [effect.trend.p if effect.trend is not None else None for effect in effects]
+    both = benjamini_hochberg([*(effect.paired.p for effect in effects), *trends])
+    paired, trend = both[: len(effects)], both[len(effects) :]
+    spread = benjamini_hochberg([effect.spread.p for effect in effects])
+    return tuple(
+        replace(
+            effect,
+            p_adjusted=unpaired[index],
+            paired_p_adjusted=paired[index],
+            trend_p_adjusted=trend[index],
+            spread_p_adjusted=spread[index],
+            is_significant=is_significant(paired[index]) or is_significant(trend[index]),
+        )
+        for index, effect in enumerate(effects)
+    )
+
+
+def _effect(evidence: ImpactMeasurements, arm: str, prop: Property, form: Form, seed: int) -> Effect:
+    """Return an effect without the adjusted p-values."""
+    sign = 1 if evidence.higher_is_better else -1
+    groups = evidence.best_models(arm, form), evidence.best_models(form=form)
+    own, baseline = (values(group, prop.name, form) for group in groups)
+    own_scores, baseline_scores = ([sign * model.score for model in group] for group in groups)
+    pairs = evidence.paired_models(arm, form)
+    sample, counterparts = ([pair[side].form(form)[prop.name] for pair in pairs] for side in (0, 1))
+    return Effect(
+        arm=arm,
+        property=prop.name,
+        form=form,
+        best=best_difference(own, baseline, higher_is_better=prop.higher_is_better, by=(own_scores, baseline_scores)),
+        compared=compare_samples(own, baseline),
+        p_adjusted=None,
+        medians=bootstrap_interval(_median_difference, own, baseline, seed=seed),
+        paired=compare_pairs(sample, counterparts),
+        paired_p_adjusted=None,
+        change=bootstrap_interval(_median, relative_difference(sample, counterparts), seed=seed) if pairs else None,
+        trend=_trend(evidence, arm, prop.name, form),
+        trend_p_adjusted=None,
+        spread=compare_spread(own, baseline),
+        spread_p_adjusted=None,
+    )
+
+
+def _trend(evidence: ImpactMeasurements, arm: str, name: str, form: Form) -> PairedComparison | None:
+    fixed = evidence.arm(arm).fixed
+    if len(fixed) != 1 or not _is_ordered(evidence.space.parameters[fixed[0]]):
+        return None
+    axis = next(axis for axis in axes_of((), evidence.space) if axis.name == fixed[0])
+    pairs = [pair for pair in evidence.paired_models(arm, form) if all(fixed[0] in model.config for model in pair)]
+    ordered = [sorted(pair, key=lambda model: axis.coordinate(model.config) or 0.0) for pair in pairs]
+    smaller, larger = ([pair[side].form(form)[name] for pair in ordered] for side in (0, 1))
+    return compare_pairs(larger, smaller)
+
+
+def _is_ordered(parameter: Parameter) -> bool:
+    """Return whether the values of a parameter are numbers."""
+    values = parameter.grid(2)
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def is_significant(p: float | None) -> bool:
+    """Return whether an adjusted p-value is below the level of significance."""
+    return p is not None and p < SIGNIFICANCE_LEVEL
+
+
+def _median(numbers: FloatArray) -> FloatArray:
+    return np.asarray(np.median(numbers, axis=-1))
 
 
 def _median_difference(arm: FloatArray, baseline: FloatArray) -> FloatArray:
@@ -177,14 +238,25 @@ def _median_difference(arm: FloatArray, baseline: FloatArray) -> FloatArray:
     return np.asarray((np.median(arm, axis=-1) - reference) / reference)
 
 
-def _deviation(evidence: ImpactMeasurements, prop: Property) -> Deviation:
-    plain, compressed_models = evidence.best_models(), evidence.best_models(form="compressed")
-    compressed = (
-        lard(values(compressed_models, prop.name, "compressed"), higher_is_better=prop.higher_is_better)
-        if compressed_models
-        else None
+def _deviations(evidence: ImpactMeasurements, properties: list[Property]) -> tuple[Deviation, ...]:
+    deviations = [_deviation(evidence, prop) for prop in properties]
+    adjusted = benjamini_hochberg([deviation.spread.p if deviation.spread else None for deviation in deviations])
+    return tuple(
+        replace(deviation, spread_p_adjusted=p, is_significant=is_significant(p))
+        for deviation, p in zip(deviations, adjusted)
     )
-    return Deviation(prop.name, lard(values(plain, prop.name), higher_is_better=prop.higher_is_better), compressed)
+
+
+def _deviation(evidence: ImpactMeasurements, prop: Property) -> Deviation:
+    plain = values(evidence.best_models(), prop.name)
+    compressed = values(evidence.best_models(form="compressed"), prop.name, "compressed")
+    higher = prop.higher_is_better
+    return Deviation(
+        prop.name,
+        lard(plain, higher_is_better=higher),
+        lard(compressed, higher_is_better=higher) if compressed else None,
+        compare_spread(compressed, plain) if compressed else None,
+    )
 
 
 def _distributions(evidence: ImpactMeasurements, properties: list[Property]) -> list[Distribution]:

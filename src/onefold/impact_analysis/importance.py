@@ -10,6 +10,7 @@ decomposed exactly. Unlike a correlation, it captures non-monotonic effects and 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -69,8 +70,8 @@ def importance(
     """Return the importance of hyperparameters for a property, given its value for each configuration.
 
     With a space, its hyperparameters are analyzed over their ranges; otherwise those in the configurations, over the
-    observed values. If nothing varies, all shares are 0. Being absent counts as a value, so that a conditional
-    hyperparameter and the one it depends on divide their share between them: read them together.
+    observed values. If nothing varies, all shares are 0. A conditional hyperparameter has the share that its values
+    explain: where it is inactive it gets random ones, which tell nothing of the hyperparameter it depends on.
     """
     numbers = checked_sample(values, "the values")
     if len(configs) != len(numbers):
@@ -82,10 +83,17 @@ def importance(
     if is_constant(numbers) or not axes:
         note = "; ".join(filter(None, ["nothing varies", note]))
         return Importance(*_ranked(axes, np.zeros((1, _count(axes)))), None, len(numbers), note)
-    points = np.array([[axis.coordinate(config) for axis in axes] for config in configs])
+    points = _points(configs, axes, seed)
     # Shares do not depend on the unit, but the rounding threshold does.
     forest = _fit(points, (numbers - numbers.mean()) / numbers.std(), trees, seed)
     return Importance(*_ranked(axes, _shares(forest, axes)), _out_of_bag_r2(forest, points), len(numbers), note)
+
+
+def _points(configs: Sequence[Configuration], axes: Sequence[Axis], seed: int) -> FloatArray:
+    """Return the coordinates of each configuration, random ones on the axes of inactive hyperparameters."""
+    rng = random.Random(seed)
+    known = [[axis.coordinate(config) for axis in axes] for config in configs]
+    return np.array([[axis.draw(rng) if x is None else x for axis, x in zip(axes, row)] for row in known])
 
 
 @dataclass(frozen=True, slots=True)

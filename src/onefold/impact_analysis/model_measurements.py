@@ -43,6 +43,13 @@ class MeasuredModel:
     score: float  # on the validation data, by which models are ranked
     plain: Metrics
     compressed: Metrics = field(default_factory=dict)  # empty if it was not compressed
+    control: Metrics = field(default_factory=dict)  # the plain model trained as long as the compressed one, if it was
+    repeatability: Mapping[Form, Metrics] = field(default_factory=dict)  # relative standard deviation over repetitions
+
+    @property
+    def reference(self) -> Metrics:
+        """Return the properties that those of the compressed model are compared with."""
+        return self.control or self.plain
 
     def form(self, form: Form) -> Metrics:
         """Return its properties in this form."""
@@ -66,6 +73,9 @@ class ImpactMeasurements:
     recipe: str  # how models were compressed, as text
     ways: Mapping[str, str] = field(default_factory=dict)  # by property: how it was measured
     failures: Mapping[int, str] = field(default_factory=dict)  # by trial: the reason for a missing result
+    # By arm: fully trained trials, each with that of "tune all" from the same draw.
+    pairs: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    server: str = ""  # the device of the plain models, if it is another one
 
     @property
     def properties(self) -> tuple[Property, ...]:
@@ -87,6 +97,16 @@ class ImpactMeasurements:
         """Return the best models of an arm that were measured in this form, best first."""
         measured = (self.models[trial] for trial in self.best.get(arm, ()) if trial in self.models)
         return [model for model in measured if model.form(form)]
+
+    def paired_models(self, arm: str, form: Form = "plain") -> list[tuple[MeasuredModel, MeasuredModel]]:
+        """Return the measured pairs of an arm: each model with that of "tune all" from the same draw."""
+        known = {trial: model for trial, model in self.models.items() if model.form(form)}
+        return [(known[one], known[other]) for one, other in self.pairs.get(arm, ()) if {one, other} <= set(known)]
+
+    def repeatability(self, name: str) -> list[float]:
+        """Return the relative standard deviation of a property over repetitions, of each model in each form."""
+        known = [rsd for model in self.models.values() for rsd in model.repeatability.values()]
+        return [rsd[name] for rsd in known if name in rsd]
 
     def all_models(self) -> list[MeasuredModel]:
         """Return all measured models of "tune all"."""

@@ -12,9 +12,10 @@ from typing import Any
 from onefold.impact_analysis import Findings
 from onefold.report.impact.page import as_html
 from onefold.report.impact.plain import as_json
+from onefold.report.impact.side_by_side import SideBySideReport
 from onefold.report.impact.text import as_text
 
-__all__ = ["ImpactReport"]
+__all__ = ["ImpactReport", "SideBySideReport"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from onefold.impact_analysis import Findings, ImpactMeasurements
+from onefold.report.impact.phrases import rsd
 from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 
 
 def subtitle(evidence: ImpactMeasurements) -> str:
-    """Return the metric, its direction and the device."""
-    return f"{evidence.metric}, {'higher' if evidence.higher_is_better else 'lower'} is better, on {evidence.device}"
+    """Return the metric, its direction and the devices."""
+    direction = "higher" if evidence.higher_is_better else "lower"
+    devices = f"{evidence.device}; plain models on {evidence.server}" if evidence.server else evidence.device
+    return f"{evidence.metric}, {direction} is better, on {devices}"
 
 
 def tiles(findings: Findings) -> Iterator[Tile]:
@@ -26,6 +30,9 @@ def tiles(findings: Findings) -> Iterator[Tile]:
     yield Tile("Models measured", f"{len(evidence.models):,}", f"including the best {_range(counts)} of each arm")
     compressed = sum(bool(model.compressed) for model in evidence.models.values())
     yield Tile("Compressed", f"{compressed:,}" if compressed else quantities.MISSING, _recipe(evidence))
+    if known := evidence.repeatability("latency_s"):
+        note = f"relative standard deviation (RSD) of the latency, median over models; at most {rsd(max(known))}"
+        yield Tile("Repeatability", rsd(median(known)), note)
 
 
 def measured(findings: Findings) -> Iterator[tuple[str, str]]:
@@ -34,6 +41,8 @@ def measured(findings: Findings) -> Iterator[tuple[str, str]]:
     for name, description in findings.evidence.ways.items():
         yield titles.get(name, name), description
     yield "compression", _recipe(findings.evidence)
+    if any(model.control for model in findings.evidence.models.values()):
+        yield "control", "changes by compression are relative to the plain model after as much further training"
     for reason in findings.skipped:
         yield "skipped", reason
 

@@ -10,6 +10,7 @@ from onefold.report.impact import tables
 from onefold.report.impact.facts import measured, subtitle, tiles
 from onefold.report.impact.phrases import change
 from onefold.report.impact.shares import shares
+from onefold.report.impact.tradeoffs import tradeoffs
 from onefold.report.plots.boxes import boxes
 from onefold.report.plots.density import density
 from onefold.report.plots.marks import Plot
@@ -31,7 +32,8 @@ def as_html(findings: Findings) -> str:
         subtitle=subtitle(findings.evidence),
         tiles=list(tiles(findings)),
         advice=advice(findings),
-        effects=[tables.effects(findings, form) for form in findings.forms],
+        effects=[(tables.effects(findings, form), tables.unpaired(findings, form)) for form in findings.forms],
+        tradeoffs=list(tradeoffs(findings)),
         spreads=[*_spreads(findings)],
         spread=tables.spread(findings),
         deviations=tables.deviations(findings),
@@ -67,7 +69,7 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
         yield boxes(
             "changes",
             "Change by compression",
-            "Each of the best models, compressed, relative to the plain model.",
+            "Each of the best models, compressed, relative to the plain model after as much training.",
             samples,
             axis="change (%)",
             base=0.0,

@@ -22,6 +22,11 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
+def rsd(share: float) -> str:
+    """Format a relative standard deviation."""
+    return f"{share * 100:.1f} %"
+
+
 def p_value(p: float | None) -> str:
     """Format a p-value."""
     if p is None:
@@ -42,11 +47,23 @@ def interval_text(interval: ConfidenceInterval) -> str:
 
 def effect_details(effect: Effect) -> str:
     """Return the test, the effect size and the interval of an effect, one per line."""
-    test = effect.compared
+    test, paired, spread = effect.compared, effect.paired, effect.spread
     lines = [
-        f"U {quantities.number(test.u)}, n {test.n} and {test.n_baseline}",
-        f"p {p_value(test.p)}{f' ({test.method})' if test.method else ''}, adjusted p {p_value(effect.p_adjusted)}",
+        f"{paired.n} pairs, of which {paired.differing} differ: W {quantities.number(paired.w)}",
+        f"p {p_value(paired.p)}, adjusted p {p_value(effect.paired_p_adjusted)}",
+        f"paired Cliff's delta {coefficient(paired.delta)}{f' ({paired.magnitude})' if paired.magnitude else ''}",
+        f"pairs differ by {interval_text(effect.change)}" if effect.change is not None else "",
+        f"trend: delta {coefficient(effect.trend.delta)}, p {p_value(effect.trend.p)}, adjusted p "
+        f"{p_value(effect.trend_p_adjusted)}"
+        if effect.trend is not None
+        else "",
+        f"unpaired: U {quantities.number(test.u)}, n {test.n} and {test.n_baseline}, p {p_value(test.p)}"
+        f"{f' ({test.method})' if test.method else ''}, adjusted p {p_value(effect.p_adjusted)}",
         f"Cliff's delta {coefficient(test.delta)}{f' ({test.magnitude})' if test.magnitude else ''}",
         f"medians differ by {interval_text(effect.medians)}",
+        f"spread: p {p_value(spread.p)}, adjusted p {p_value(effect.spread_p_adjusted)}",
+        paired.note,
+        test.note,
+        effect.medians.note,
     ]
-    return "\n".join([*lines, *filter(None, (test.note, effect.medians.note))])
+    return "\n".join(filter(None, lines))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, MeasuredModel, Property
 from onefold.impact_analysis.advice import STRONG_CORRELATION, WEAK_CORRELATION
+from onefold.impact_analysis.findings import is_significant
 from onefold.report.impact.phrases import BETTER, WORSE, change, coefficient, effect_details, p_value
 from onefold.report.plots.boxes import box_of
 from onefold.report.table import Cell, Column, ColumnKind, Row, RowKind, Table, Tone, columns
@@ -24,25 +25,17 @@ def properties(findings: Findings) -> list[Property]:
 
 
 def effects(findings: Findings, form: Form) -> Table:
-    """Return the differences of each arm to "tune all": the paper's tables 3 and 6."""
+    """Return the differences of each arm to "tune all", over pairs from the same draw."""
     shown = properties(findings)
-    lines = [*_baseline(findings, form, shown)]
-    group: Arm | None = None
-    for arm in findings.evidence.arms if shown else ():
-        if arm.name == TUNE_ALL:
-            continue
-        group = arm if arm.kind == "group" else group
-        belongs = group is not None and set(arm.fixed) < set(group.fixed)
-        kind: RowKind = "group" if arm.kind == "group" else "member" if belongs else ""
-        cells = [cell for prop in shown for cell in _effect_cells(findings.effect(arm.name, prop.name, form))]
-        lines.append(Row.of(arm.name.removeprefix("fix "), *cells, kind=kind))
-    count = len(findings.evidence.best_models(form=form))
+    lines = [*_baseline(findings, form, shown), *_effect_rows(findings, form, shown, _effect_cells)]
+    pairs = [effect.paired.n for effect in findings.effects if effect.form == form]
     notes = (
         f"{BETTER} better, {WORSE} worse than tune all. Best model: relative difference between the best models of the "
-        f"arm and of tune all. Effect: over the best models ({count} of tune all), the magnitude of Cliff's delta "
-        "if the difference is significant, or else the p-value.",
-        "P-values of the two-sided Mann-Whitney U test, with the Benjamini-Hochberg correction over the table. Arms "
-        "use common random numbers, which makes the test conservative.",
+        f"arm and of tune all. Effect: over pairs of models from the same draw ({_range(pairs)} per arm), the "
+        "magnitude of the paired Cliff's delta if the difference is significant, or whether the property rises or "
+        "falls with the hyperparameter if that is, or else the p-value; = if no pair differs.",
+        "P-values of two-sided Wilcoxon signed-rank tests, with the Benjamini-Hochberg correction over the tests of "
+        "plain and compressed models.",
     )
     return Table(
         f"effects-{form}",
@@ -52,6 +45,42 @@ def effects(findings: Findings, form: Form) -> Table:
         (*notes, *_unmeasured(findings, form)),
         tuple((prop.title, 2) for prop in shown),
     )
+
+
+def unpaired(findings: Findings, form: Form) -> Table:
+    """Return the tests of the best models of each arm and of "tune all", as in the paper's tables 3 and 6."""
+    shown = properties(findings)
+    count = len(findings.evidence.best_models(form=form))
+    notes = (
+        f"Of the best models of the arm and of tune all ({count}). Mann-Whitney: the magnitude of Cliff's delta if the "
+        "test is significant, or else the p-value. Arms share draws, which makes this test conservative.",
+        "Spread: how many times wider the logarithms of the arm's models lie around their median, if the "
+        "Brown-Forsythe test is significant, or else the p-value. Both with the Benjamini-Hochberg correction over the "
+        "tests of plain and compressed models.",
+    )
+    return Table(
+        f"unpaired-{form}",
+        f"{TITLES[form]}, unpaired",
+        columns("held fixed", ("Mann-Whitney", "spread") * len(shown)),
+        tuple(_effect_rows(findings, form, shown, _unpaired_cells)),
+        notes,
+        tuple((prop.title, 2) for prop in shown),
+    )
+
+
+def _effect_rows(
+    findings: Findings, form: Form, shown: list[Property], cells_of: Callable[[Effect | None], tuple[Cell, Cell]]
+) -> Iterator[Row]:
+    """Return one row per arm, members of a group below it."""
+    group: Arm | None = None
+    for arm in findings.evidence.arms if shown else ():
+        if arm.name == TUNE_ALL:
+            continue
+        group = arm if arm.kind == "group" else group
+        belongs = group is not None and set(arm.fixed) < set(group.fixed)
+        kind: RowKind = "group" if arm.kind == "group" else "member" if belongs else ""
+        cells = [cell for prop in shown for cell in cells_of(findings.effect(arm.name, prop.name, form))]
+        yield Row.of(arm.name.removeprefix("fix "), *cells, kind=kind)
 
 
 def spread(findings: Findings) -> Table:
@@ -97,11 +126,17 @@ def deviations(findings: Findings) -> Table:
         cells = [Cell(f"{deviation.plain:,.3f}")]
         if both:
             cells.append(EMPTY if deviation.compressed is None else Cell(f"{deviation.compressed:,.3f}"))
+            tone: Tone = "some" if deviation.is_significant else "quiet"
+            cells.append(Cell(_p_text(deviation.spread_p_adjusted), tone))
         lines.append(Row.of(titles[deviation.property], *cells))
     count = len(findings.evidence.best_models())
-    notes = (f"|best - worst| / worst, among the best {count} models of tune all.",)
-    head = columns("property", ("plain", "compressed") if both else ("plain",))
-    return Table("deviations", "Largest deviation (LARD)", head, tuple(lines), notes)
+    notes = [f"|best - worst| / worst, among the best {count} models of tune all."]
+    if both:
+        notes.append(
+            "Spread: Brown-Forsythe test between compressed and plain models, with the Benjamini-Hochberg correction."
+        )
+    head = columns("property", ("plain", "compressed", "spread") if both else ("plain",))
+    return Table("deviations", "Largest deviation (LARD)", head, tuple(lines), tuple(notes))
 
 
 def pairs(findings: Findings) -> Table:
@@ -182,12 +217,44 @@ def _effect_cells(effect: Effect | None) -> tuple[Cell, Cell]:
     best = Cell(
         *_marked(change(relative), effect.best.better if abs(relative) >= NEGLIGIBLE else None), tooltip=tooltip
     )
-    delta = effect.compared.delta
-    if effect.is_significant and delta is not None:
-        better = (delta > 0) == effect.best.higher_is_better
-        return best, Cell(*_marked(str(effect.compared.magnitude), better), tooltip=tooltip)
-    text = quantities.MISSING if effect.p_adjusted is None else f"p {p_value(effect.p_adjusted)}"
-    return best, Cell(text, "quiet", tooltip)
+    return best, effect_cell(effect, tooltip)
+
+
+def effect_cell(effect: Effect, tooltip: str) -> Cell:
+    """Return the magnitude of a significant paired difference, the direction of a trend, or else the p-value."""
+    paired = effect.paired
+    if is_significant(effect.paired_p_adjusted) and paired.delta is not None:
+        better = (paired.delta > 0) == effect.best.higher_is_better
+        return Cell(*_marked(str(paired.magnitude), better), tooltip=tooltip)
+    if effect.is_significant:
+        return Cell("rises" if effect.trend is not None and (effect.trend.delta or 0) > 0 else "falls", "some", tooltip)
+    if paired.n and not paired.differing:
+        return Cell("=", "quiet", tooltip)
+    return Cell(_p_text(effect.paired_p_adjusted), "quiet", tooltip)
+
+
+def _unpaired_cells(effect: Effect | None) -> tuple[Cell, Cell]:
+    if effect is None:
+        return EMPTY, EMPTY
+    tooltip = effect_details(effect)
+    test, spread = effect.compared, effect.spread
+    cells = [Cell(_p_text(p), "quiet", tooltip) for p in (effect.p_adjusted, effect.spread_p_adjusted)]
+    if is_significant(effect.p_adjusted) and test.delta is not None:
+        better = (test.delta > 0) == effect.best.higher_is_better
+        cells[0] = Cell(*_marked(str(test.magnitude), better), tooltip=tooltip)
+    if is_significant(effect.spread_p_adjusted):
+        text = "varies only here" if spread.ratio is None else quantities.factor(spread.ratio)
+        cells[1] = Cell(text, "some", tooltip)
+    return cells[0], cells[1]
+
+
+def _p_text(p: float | None) -> str:
+    return quantities.MISSING if p is None else f"p {p_value(p)}"
+
+
+def _range(counts: list[int]) -> str:
+    low, high = min(counts, default=0), max(counts, default=0)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _marked(text: str, better: bool | None) -> tuple[str, Tone]:

@@ -31,6 +31,8 @@ def _tables(findings: Findings) -> Iterator[Table]:
     for form in findings.forms:
         table = tables.effects(findings, form)
         yield replace(table, title=f"Effects of holding hyperparameters fixed: {table.title.lower()}")
+        table = tables.unpaired(findings, form)
+        yield replace(table, title=f"Effects of holding hyperparameters fixed: {table.title.lower()}")
     yield tables.spread(findings)
     if findings.changes:
         yield tables.changes(findings)
