@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.model_folder import generation, new_generation, open_folder
+from onefold.model_folder import check_target, generation, new_generation, open_folder
 from onefold.model_folder.generation import COMMIT, OWN_NAMES, complete_replacement
 from onefold.vocabulary.errors import InputError, ModelError, UntrustedFolder
 
@@ -176,6 +176,45 @@ def test_a_file_in_place_of_a_folder_is_replaced(tmp_path: Path, home: Path) -> 
     assert open_folder(folder, home=home).is_trusted
     assert (folder / "previous").is_dir()
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "mine", ["README.md", "model.onnx", "compressed/notes.txt", "compressed/model.onnx", "previous/model.json/x"]
+)
+def test_files_of_the_user_are_never_replaced(tmp_path: Path, home: Path, mine: str) -> None:
+    file = tmp_path / "project" / mine
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    name = mine.partition("/")[0]
+    with pytest.raises(ModelError, match=f"project has {name}, which Onefold did not write and would replace; give an"):
+        write(tmp_path / "project", home, "first")
+    with pytest.raises(ModelError, match="did not write"):
+        check_target(tmp_path / "project")
+    assert file.read_text() == "mine"
+    assert [path for path in (tmp_path / "project").rglob("*") if path.is_file()] == [file]
+
+
+def test_a_subfolder_of_the_next_generation_may_not_hold_files_of_the_user(tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "deploy"
+    write(folder, home, "first")
+    write(folder / "compressed", home, "first")
+    write(folder, home, "second")
+    assert not (folder / "compressed").exists(), "a model of Onefold is replaced as a whole"
+    write(folder / "compressed", home, "second")
+    (folder / "compressed" / "notes.txt").write_text("mine")
+    with pytest.raises(ModelError, match="deploy has compressed, which Onefold did not write"):
+        write(folder, home, "third")
+
+
+def test_a_folder_for_a_model_is_checked_before_the_work(tmp_path: Path) -> None:
+    check_target(tmp_path / "new" / "folder", "save")
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=r"save must be a folder, but .*/file is a file; give another folder"):
+            check_target(folder, "save")
+    with pytest.raises(InputError, match=r"folder must be a writable folder, but nothing can be written in /proc \("):
+        check_target("/proc/new")
 
 
 class TestOpening:

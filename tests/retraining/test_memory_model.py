@@ -168,7 +168,7 @@ def test_the_largest_segment_is_minimal(kept: list[float], segments: int) -> Non
 STEPS = """
 import gc, json, sys
 import torch
-from onefold.retraining.allocator import map_large_blocks, release_free_memory
+from onefold.retraining.allocator import SPARING, release_free_memory, use_mode
 from onefold.retraining.stages import split_into_stages
 from onefold.retraining.memory_monitor import ProcessMemory
 from onefold.retraining.network_profile import profile_network
@@ -176,7 +176,7 @@ from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import RetrainingPlan
 from small_networks import ResidualNet, Kind, cross_entropy
 
-map_large_blocks()
+use_mode(SPARING)
 torch.set_num_threads(1)
 kind = Kind(lambda: ResidualNet(32, 6), (3, 32, 32))
 network, few = kind.network(), kind.batch(4)

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy, plan_footprint
 
-from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
+from onefold.retraining.network_profile import (
+    INFERENCE_OVERHEAD_BYTES,
+    OVERHEAD_BYTES,
+    NetworkProfile,
+    profile_network,
+    with_overhead,
+)
 from onefold.retraining.stages import split_into_stages
 from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
 
@@ -43,7 +49,7 @@ def with_lessons(*lessons: tuple[RetrainingPlan, int]) -> NetworkProfile:
 @given(plan=plans)
 def test_without_lessons_tensors_and_the_overhead_are_predicted(plan: RetrainingPlan) -> None:
     assert profiled().tensor_bytes(plan) == plan_footprint(profiled().trace, profiled().staged, plan).bytes
-    assert profiled().added_bytes(plan) == profiled().tensor_bytes(plan) + OVERHEAD_BYTES
+    assert profiled().added_bytes(plan) == with_overhead(profiled().tensor_bytes(plan))
     assert profiled().estimate(plan, HELD).memory_bytes == HELD + profiled().added_bytes(plan)
     assert profiled().estimate(plan, HELD).gain_per_s is None
 
@@ -52,7 +58,7 @@ def test_without_lessons_tensors_and_the_overhead_are_predicted(plan: Retraining
 def test_a_measured_plan_is_predicted_as_measured(
     plan: RetrainingPlan, ratio: float, accumulation: int, lr: float
 ) -> None:
-    measured = round((profiled().tensor_bytes(plan) + OVERHEAD_BYTES) * ratio)
+    measured = round(with_overhead(profiled().tensor_bytes(plan)) * ratio)
     profile = with_lessons((plan, measured))
     same = replace(plan, accumulation=accumulation, lr=lr)  # which do not change its memory
     assert profile.added_bytes(same) == pytest.approx(measured, abs=2)
@@ -68,8 +74,8 @@ def test_corrections_are_within_a_factor_of_two(
 def test_similar_plans_dominate_the_correction() -> None:
     low, high = RetrainingPlan(4), RetrainingPlan(64)
     profile = with_lessons(
-        (low, round(1.1 * (profiled().tensor_bytes(low) + OVERHEAD_BYTES))),
-        (high, round(1.6 * (profiled().tensor_bytes(high) + OVERHEAD_BYTES))),
+        (low, round(1.1 * with_overhead(profiled().tensor_bytes(low)))),
+        (high, round(1.6 * with_overhead(profiled().tensor_bytes(high)))),
     )
     corrections = [profile.correction(RetrainingPlan(size)) for size in (4, 8, 16, 32, 64)]
     assert corrections == sorted(corrections)
@@ -79,7 +85,7 @@ def test_similar_plans_dominate_the_correction() -> None:
 
 def test_another_plan_does_not_lower_the_prediction() -> None:
     small = RetrainingPlan(4)
-    profile = with_lessons((small, round(0.7 * (profiled().tensor_bytes(small) + OVERHEAD_BYTES))))
+    profile = with_lessons((small, round(0.7 * with_overhead(profiled().tensor_bytes(small)))))
     assert profile.correction(small) == pytest.approx(0.7, abs=0.01)
     assert profile.correction(RetrainingPlan(16)) == 1.0
 
@@ -122,7 +128,7 @@ def test_the_cheapest_plan_is_found() -> None:
 def test_earlier_lessons_are_used() -> None:
     kind = KINDS["perceptron"]
     staged = split_into_stages(kind.network(), kind.batch(4)[:-1])
-    lesson = MemoryLesson("here", "this", RetrainingPlan(8), OVERHEAD_BYTES, 3 * OVERHEAD_BYTES)
+    lesson = MemoryLesson("here", "this", RetrainingPlan(8), 10**7, 15 * 10**6 + OVERHEAD_BYTES * 3 // 2)
     profile = profile_network(staged, kind.batch(4), cross_entropy, (lesson,))
     assert profile.lessons == [lesson]
     assert profile.correction(RetrainingPlan(8)) == pytest.approx(1.5)
@@ -135,5 +141,5 @@ def test_inference_needs_no_more_than_predicted() -> None:
     network, batch = profiled().staged.network.eval(), DEEP.batch(64)
     with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
         network(*batch[:-1])
-    expected = profiled().inference_bytes(64) - OVERHEAD_BYTES - profiled().trace.batch.at(64)
+    expected = profiled().inference_bytes(64) - INFERENCE_OVERHEAD_BYTES - profiled().trace.batch.at(64)
     assert alive.peak <= 1.02 * expected

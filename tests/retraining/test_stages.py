@@ -19,7 +19,7 @@ from torch.nn import functional
 from transformer_networks import PADDING, WORDS, BertClassifier, ClassifierOutput, EncoderNet
 
 from onefold.retraining.stages import StagedNetwork, split_into_stages
-from onefold.retraining.value_tracer import without_fast_path
+from onefold.vocabulary.attention import without_fused_attention
 
 rates = st.floats(0, 1)
 
@@ -43,7 +43,7 @@ def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Para
         for module in network.modules()
         if not list(module.children())
     ]
-    with torch.no_grad(), without_fast_path():  # which calls no modules
+    with torch.no_grad(), without_fused_attention():  # which calls no modules
         network.eval()(*inputs)
     for hook in hooks:
         hook.remove()

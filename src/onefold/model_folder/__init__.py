@@ -25,6 +25,7 @@ from onefold.model_folder.card import (
 from onefold.model_folder.generation import new_generation, sync_folder
 from onefold.model_folder.manifest import MANIFEST, Manifest
 from onefold.model_folder.opened import ModelFolder, open_folder
+from onefold.model_folder.target import check_target, saving
 from onefold.model_folder.trust import home_path
 
 __all__ = [
@@ -37,11 +38,13 @@ __all__ = [
     "WEIGHTS",
     "Manifest",
     "ModelFolder",
+    "check_target",
     "find_weights",
     "has_weights",
     "home_path",
     "new_generation",
     "open_folder",
     "read_card",
+    "saving",
     "sync_folder",
 ]

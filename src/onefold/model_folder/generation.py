@@ -36,6 +36,7 @@ OWN_NAMES = frozenset(
     }
 )  # fmt: skip
 SUBFOLDERS = {"previous", "compressed"}  # with manifests of their own
+MARKS = (MANIFEST, "model.json", "deployment.json")  # one of them is in every model folder
 LISTED_NAMES = frozenset(name for name in OWN_NAMES - SUBFOLDERS - {MANIFEST} if Path(name).suffix not in DOCUMENTS)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EBUSY, errno.EXDEV, errno.EROFS}
@@ -53,7 +54,7 @@ def new_generation(
 ) -> Iterator[Path]:
     """Yield a folder to write the next generation of a model folder into; it replaces the present one at the end.
 
-    Nothing changes if the block raises. Files that Onefold does not write stay as they are.
+    Nothing changes if the block raises. Files that Onefold did not write stay as they are.
 
     Args:
         folder: The model folder; created if needed.
@@ -66,10 +67,12 @@ def new_generation(
 
     Raises:
         OSError: The folder cannot be written.
-        ModelError: A file to copy is not that of the manifest beside it.
+        ModelError: A file to copy is not that of the manifest beside it, or files of the user would be replaced.
     """
     target = Path(folder).expanduser().resolve()
     complete_replacement(target)
+    if not update:
+        check_own_files(target)
     is_exchanged = _can_exchange(target)
     staging_parent = target.parent if is_exchanged else target
     staging_parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +96,28 @@ def new_generation(
         if record:
             record_written(home_path(home), manifest, target)
         _replace(staging, target, is_exchanged)
+
+
+def check_own_files(folder: Path) -> None:
+    """Raise ModelError if a new generation of this folder would replace files that Onefold did not write."""
+    entries = [entry for entry in folder.iterdir() if entry.name in OWN_NAMES] if folder.is_dir() else []
+    foreign = sorted(entry.name for entry in entries if not _is_own(entry))
+    if foreign:
+        raise ModelError(
+            f"{folder} has {', '.join(foreign)}, which Onefold did not write and would replace; give another folder"
+        )
+
+
+def _is_own(entry: Path) -> bool:
+    """Return whether an entry with a name of Onefold is a part of a model, or a subfolder with nothing else in it."""
+    if entry.is_symlink() or not entry.is_dir():
+        return _is_model(entry.parent)
+    names = {inside.name for inside in entry.iterdir()}
+    return not names or (names <= OWN_NAMES and _is_model(entry))
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in MARKS)
 
 
 def complete_replacement(folder: Path) -> None:

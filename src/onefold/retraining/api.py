@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from onefold.device.catalog import HOST
 from onefold.device.catalog import device as catalog_device
 from onefold.meter.memory import PROCESS_MEMORY, Peak
-from onefold.model_folder import PROFILE, REFERENCE, ModelFolder, new_generation, open_folder
+from onefold.model_folder import PROFILE, REFERENCE, ModelFolder, check_target, new_generation, open_folder
 from onefold.retraining.allocator import existing_objects_frozen, request_huge_pages
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
@@ -208,8 +208,11 @@ class _Request:
         from onefold.retraining.time_reserve import EXIT_S, LESSONS_S, STORE_S, save_s
 
         options = self.options
-        if self.save is not None and Path(self.save).is_file():
-            raise InputError(f"save must be a folder, but {self.save} is a file")
+        if self.save is not None:
+            is_in_place = (
+                isinstance(self.model, (str, Path)) and Path(self.save).resolve() == Path(self.model).resolve()
+            )
+            check_target(self.save, "save", is_replaced=not is_in_place)
         accelerator, device_bytes = self._open_device()
         limits = RetrainingLimits(self._memory_bytes(accelerator, device_bytes), parse_seconds(self.window))
         limits.check()

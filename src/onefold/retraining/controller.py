@@ -68,6 +68,7 @@ class RetrainingController:
             plans = training.plan()
             planning_s = self.window.elapsed_s - baseline.evaluation_s
             self.job.on_event(PlansFound(plans))
+            training.evaluate_given_on_subset()
             training.reestimate_statistics()
             training.run()
             outcome = choose_model(prepared, baseline, self.record)

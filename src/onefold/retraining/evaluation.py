@@ -63,7 +63,7 @@ class Evaluator:
         self.job = job
         self.profile = profile
         self.reserve = reserve
-        self._least_reference: float | None = None
+        self._given_reference: float | None = None
         self._least_diversity: float | None = None
         self.sample_s = max(1e-9, sum(stage.forward.per_sample for stage in profile.times))
         self.fit_batch(available_bytes)
@@ -110,6 +110,18 @@ class Evaluator:
         """Evaluate the subset, which is always the same; raises as `evaluate` does."""
         return self._evaluate(self._subset)
 
+    @property
+    def has_full_subset(self) -> bool:
+        """Whether the subset is all samples, so that an evaluation of either is one of both."""
+        return len(self._subset) == len(self._samples)
+
+    def sound_share(self, latest: Evaluation) -> float:
+        """Return about how much of a change to keep, so that a model does not forget the original data."""
+        if self._given_reference is None or latest.reference is None or latest.keeps_reference:
+            return 1.0
+        given, lost = self._given_reference, abs(self._given_reference - latest.reference)
+        return min(1.0, _tolerance(given) / lost)
+
     def oriented(self, score: float) -> float:
         """Return the score so that higher is better."""
         return score if self.higher_is_better else -score
@@ -143,10 +155,11 @@ class Evaluator:
             job.reference_metric if job.reference_workload else self.metric, on_reference
         )
         reference = float(on_reference[self.reference_metric])
-        oriented = -reference if self.reference_metric in LOWER_IS_BETTER else reference
-        if self._least_reference is None:  # of the given model, which is evaluated first
-            self._least_reference = oriented - MAX_REFERENCE_LOSS * max(1.0, abs(reference))
-        keeps = oriented >= self._least_reference
+        if self._given_reference is None:  # of the given model, which is evaluated first
+            self._given_reference = reference
+        given = self._given_reference
+        lost = reference - given if self.reference_metric in LOWER_IS_BETTER else given - reference
+        keeps = lost <= _tolerance(given)
         return Evaluation(score, loss, self.higher_is_better, reference, keeps, is_diverse)
 
     def _is_diverse(self, metrics: Mapping[str, float]) -> bool:
@@ -173,6 +186,11 @@ class Evaluator:
                     raise PlanOutOfMemory from None
             self.batch_size //= 2
             release_free_memory()
+
+
+def _tolerance(reference: float) -> float:
+    """Return by how much the metric on the reference set may become worse than this one, of the given model."""
+    return MAX_REFERENCE_LOSS * max(1.0, abs(reference))
 
 
 def _chosen_metric(wanted: str | None, metrics: Mapping[str, float]) -> str:

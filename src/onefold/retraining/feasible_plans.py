@@ -2,7 +2,7 @@
 
 For each optimizer, freeze rate and number of segments a binary search finds the largest batch that fits. Plans with
 one freeze rate and optimizer learn the same from a sample, so only the fastest stays, with the smallest batch that is
-nearly as fast. LearningKey rates are spread around the one that suits the effective batch. The rules choose among the
+nearly as fast. Learning rates are spread around the one that suits the effective batch. The rules choose among the
 rest.
 
 The most promising plan comes first: without a search, one would freeze as little as the memory permits, and use Adam at

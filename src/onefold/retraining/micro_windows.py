@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 
@@ -16,12 +17,13 @@ from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
 from onefold.retraining.rules import Verdict
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.quantities import duration
-from onefold.vocabulary.retraining import MicroWindow, PlanEstimate, RetrainingPlan
+from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, PlanEstimate, RetrainingPlan
 
 MAX_MICRO_WINDOWS, MIN_MICRO_WINDOWS = 40, 12  # in the time for training
 UPDATES_PER_MICRO_WINDOW = 4  # of the slowest plan, at least
 EVALUATION_SHARE = 0.08  # of a micro-window, about, to evaluate a subset
 SWITCH_SHARE = 0.25  # of a micro-window, at most, to free what another plan left
+FORGETTING_REPLAYED_SHARE = 0.5  # of an update, once the network has forgotten some of the original data
 STATISTICS_SHARE = 0.02  # of the window, at most, to re-estimate BatchNorm statistics
 MIN_STATISTICS_SAMPLES = 32
 
@@ -33,7 +35,7 @@ class MicroWindowTraining:
         self.prepared, self.baseline, self.record = prepared, baseline, record
         self.job, self.window, self.memory = prepared.job, prepared.window, prepared.memory
         self.strategy, self.runner, self.evaluator = self.job.strategy, prepared.runner, baseline.evaluator
-        self.first_subset, self.best_subset = baseline.subset, baseline.start
+        self.first_subset, self.best_subset = baseline.all, baseline.start
         self.micro_window_s = 0.0
         self.lr_halvings = 0
         self._length_s = self.job.limits.window_s  # of the window, when plans were last made
@@ -60,8 +62,19 @@ class MicroWindowTraining:
             context.contention * prepared.reserve.collection_s / SWITCH_SHARE,
         )
         self.micro_window_s = min(wanted_s, training_s / MIN_MICRO_WINDOWS)
-        self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)
+        if not self.record.windows:  # later evaluations are compared with earlier ones
+            self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)
         return plans
+
+    def evaluate_given_on_subset(self) -> None:
+        """Evaluate the given model on the samples by which later ones are judged, if they are not all."""
+        head = self.prepared.given.head
+        if not self.strategy.is_adaptive or self.evaluator.has_full_subset:
+            return
+        with nullcontext() if head is None else head.masked():
+            self.first_subset = self.best_subset = self.evaluator.evaluate_subset()
+        if head is not None:
+            self.best_subset = self.evaluator.evaluate_subset()
 
     def reestimate_statistics(self) -> None:
         """Re-estimate the BatchNorm statistics on the new data; keep them if the loss falls."""
@@ -72,11 +85,13 @@ class MicroWindowTraining:
         parts = [job.data.train.first(samples)]
         parts += [job.data.reference.replayed] if job.data.reference is not None else []
         batches = chain.from_iterable(part.batches(self.evaluator.batch_size) for part in parts)
+        job.on_event(PhaseStarted("re-estimating BatchNorm statistics"))
+        self.record.begin_update()
         reestimate_statistics(job.network, batches)
         after = self.evaluator.evaluate_subset()
         if after.loss < self.best_subset.loss and after.is_sound:
-            self.best_subset = after
-            prepared.best.capture()
+            self._keep(after)
+            self.record.latest = after
             self.record.react("batch norms", f"statistics re-estimated on {samples} samples of the new data")
         else:
             prepared.best.restore()
@@ -89,6 +104,7 @@ class MicroWindowTraining:
             trained_s = self.window.elapsed_s - began_s
             plan = self.strategy.next_plan(trained_s / (trained_s + self.window.left_s))
             is_trial = bool(self.record.windows) and self._is_untried(plan)
+            self.record.latest = None
             try:
                 window = self.runner.run(len(self.record.windows) + 1, plan, self.micro_window_s)
                 if window is None:
@@ -111,7 +127,7 @@ class MicroWindowTraining:
                     last = self.best_subset
                 elif is_trial and not is_best and evaluation.loss > before.loss:
                     self.prepared.best.restore()  # what another plan had gained
-                    last = self.best_subset
+                    last = self.record.latest = self.best_subset
             if not self._continue(plan, self.record.windows[-1], stalled):
                 break
 
@@ -124,11 +140,25 @@ class MicroWindowTraining:
         shift = 0.0 if calibration is None else calibration.shift_biases()
         evaluation = self.evaluator.evaluate_subset()
         if evaluation.is_better_than(self.best_subset):
-            self.best_subset = evaluation
-            self.prepared.best.capture()
-        if calibration is not None:
+            self._keep(evaluation)
+        if calibration is None:
+            self.record.latest = evaluation
+        else:
             calibration.lower_biases(-shift)  # training goes on without
+        if not evaluation.keeps_reference:
+            self._replay_more()
         return evaluation
+
+    def _keep(self, evaluation: Evaluation) -> None:
+        """Keep the network as the best model so far."""
+        self.best_subset = self.record.best = evaluation
+        self.prepared.best.capture()
+
+    def _replay_more(self) -> None:
+        order = self.runner.order
+        if order.replayed is not None and order.replayed_share < FORGETTING_REPLAYED_SHARE:
+            order.replayed_share = FORGETTING_REPLAYED_SHARE
+            self.record.react("replay", f"{FORGETTING_REPLAYED_SHARE:.0%} of each update is original data from now on")
 
     def _record(self, window: MicroWindow, before: Evaluation, evaluation: Evaluation | None) -> None:
         """Record a micro-window with its gain: on validation data if it was evaluated, else on its training data."""
@@ -234,6 +264,7 @@ class MicroWindowTraining:
         """Continue from the best model, with half the learning rate."""
         self._lower_lr()
         self.prepared.best.restore()
+        self.record.latest = self.best_subset
         self.runner.stepper.reset_optimizer()
 
     def _lower_lr(self) -> None:

@@ -21,7 +21,8 @@ from onefold.retraining.stages import StagedNetwork
 from onefold.retraining.time_window import Clock
 from onefold.vocabulary.retraining import LayerCost, MemoryLesson, PlanEstimate, RetrainingPlan
 
-OVERHEAD_BYTES = 8_000_000  # of a first step besides its tensors, before anything is measured
+OVERHEAD_BYTES = 4_000_000  # of a step besides its tensors, but at most as much as these: generated code, small blocks
+INFERENCE_OVERHEAD_BYTES = 8_000_000  # fragments included, since malloc maps large blocks only
 MAX_CORRECTION = 2.0
 INFEASIBLE_BYTES = 10**15
 
@@ -46,7 +47,7 @@ class NetworkProfile:
         tensor_bytes = self.tensor_bytes(plan)
         if tensor_bytes > self.infeasible_tensor_bytes:
             return INFEASIBLE_BYTES
-        return round((tensor_bytes + OVERHEAD_BYTES) * self.correction(plan))
+        return round(with_overhead(tensor_bytes) * self.correction(plan))
 
     def correction(self, plan: RetrainingPlan) -> float:
         """Return measured over predicted memory of the most similar plans; 1 without lessons.
@@ -57,7 +58,7 @@ class NetworkProfile:
             return 1.0
         weights, ratios = [], []
         for lesson in self.lessons:
-            ratio = lesson.measured_bytes / (lesson.predicted_bytes + OVERHEAD_BYTES)
+            ratio = lesson.measured_bytes / with_overhead(lesson.predicted_bytes)
             distance = _distance(plan, lesson.plan)
             weights.append(1.0 / (0.1 + distance) ** 2)
             ratios.append(min(max(ratio, 1.0 if distance else 1 / MAX_CORRECTION), MAX_CORRECTION))
@@ -86,7 +87,7 @@ class NetworkProfile:
 
     def inference_bytes(self, batch_size: int) -> int:
         """Return the bytes that inference of a batch adds to the process."""
-        return round(self.trace.inference.peak(batch_size) + self.trace.batch.at(batch_size)) + OVERHEAD_BYTES
+        return round(self.trace.inference.peak(batch_size) + self.trace.batch.at(batch_size)) + INFERENCE_OVERHEAD_BYTES
 
     def layers(self) -> tuple[LayerCost, ...]:
         """Return the cost of each stage."""
@@ -104,6 +105,11 @@ class NetworkProfile:
     def cheapest(self, plans: Sequence[RetrainingPlan], held_bytes: int) -> PlanEstimate:
         """Return the plan that needs the least memory."""
         return min((self.estimate(plan, held_bytes) for plan in plans), key=lambda estimate: estimate.memory_bytes)
+
+
+def with_overhead(tensor_bytes: int) -> int:
+    """Return the bytes that a step adds to the process, before any is measured."""
+    return tensor_bytes + min(tensor_bytes, OVERHEAD_BYTES)
 
 
 def profile_network(

@@ -23,14 +23,14 @@ class Outcome:
 
     evaluation: Evaluation
     kept_new: bool  # False if it is the given one
-    is_forgetful: bool  # whether the best new model was worse on the original data
+    is_forgetful: bool  # whether a new model was worse on the original data
     grown: GrownClasses | None  # if the new data has new classes
 
 
 def choose_model(prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> Outcome:
     """Keep the best model on all validation data: the last one, the best on the subset, or the given one."""
     after = _calibrate(prepared, baseline, _best_evaluation(prepared, baseline, record), record)
-    is_forgetful = not after.keeps_reference
+    is_forgetful = not after.keeps_reference or (record.latest is not None and not record.latest.keeps_reference)
     head = prepared.given.head
     grown = None if head is None else GrownClasses(head.name, head.old_classes, head.classes)
     least_gain = 0.0 if prepared.job.data.has_labels else LEAST_INFORMATION_GAIN
@@ -47,19 +47,30 @@ def _best_evaluation(prepared: PreparedNetwork, baseline: Baseline, record: Retr
     runner.release()
     evaluator.fit_batch(prepared.evaluation_bytes())
     try:
-        if not prepared.job.strategy.is_adaptive or best.matches_network():
+        if not prepared.job.strategy.is_adaptive:
             return evaluator.evaluate()
+        if best.matches_network():
+            return _evaluation_of_best(baseline, record)
         latest = WeightSnapshot(prepared.job.network)
         best.restore()
-        chosen = evaluator.evaluate()
+        chosen = _evaluation_of_best(baseline, record)
+        is_known = record.latest is not None and evaluator.has_full_subset
         # With new classes, the last model too was calibrated before it was compared.
-        if baseline.calibration is None and _has_time(prepared, 1):
+        if baseline.calibration is None and (is_known or _has_time(prepared, 1)):
             latest.restore()
-            chosen = _keep_better(evaluator.evaluate(), chosen, best)
+            record.latest = record.latest if is_known and record.latest is not None else evaluator.evaluate()
+            chosen = _keep_better(record.latest, chosen, best)
     except PlanOutOfMemory:
         record.react("memory ran out", "not enough memory to evaluate the new model; the given model is returned")
         return baseline.all
     return chosen if baseline.calibration is not None else _blend(prepared, baseline, latest, chosen, record)
+
+
+def _evaluation_of_best(baseline: Baseline, record: RetrainingRecord) -> Evaluation:
+    """Return the evaluation of the best model so far, which the network is, on all validation data."""
+    if record.best is None:
+        return baseline.start
+    return record.best if baseline.evaluator.has_full_subset else baseline.evaluator.evaluate()
 
 
 def _keep_better(after: Evaluation, chosen: Evaluation, snapshot: WeightSnapshot) -> Evaluation:
@@ -78,7 +89,9 @@ def _blend(
     start, best = prepared.given.snapshot, prepared.best
     if start is None or prepared.job.data.reference is None:
         return chosen
-    for share in SHARES[1:]:
+    first = 1.0 if record.latest is None else baseline.evaluator.sound_share(record.latest)
+    shares = SHARES[1:] if first == 1.0 else (first, *(share for share in SHARES[1:] if share < first))
+    for share in shares:
         if not _has_time(prepared, 1):
             break
         latest.restore()
@@ -141,6 +154,7 @@ def summarize(
         layers=prepared.profile.layers(),
         alpha=job.alpha,
         planning_s=planning_s,
+        first_update_s=record.first_update_s,
         planning_bytes=prepared.planning_bytes,
         held_bytes=prepared.runner.held_bytes,
         peak_bytes=prepared.memory.highest(),

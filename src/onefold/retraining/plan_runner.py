@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from onefold.retraining.allocator import release_free_memory
+from onefold.retraining.allocator import SPARING, AllocationMode, allocating, fastest_mode, release_free_memory
 from onefold.retraining.lean_optimizer import LeanOptimizer
 from onefold.retraining.memory_monitor import MemoryMonitor, is_out_of_memory
 from onefold.retraining.network_profile import NetworkProfile
@@ -16,9 +17,9 @@ from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimate, RetrainingPlan
 
-DECAY_START = 0.5  # share of the window, or of the epochs, left from which the learning rate decays linearly
+DECAY_START = 0.5  # share of the training time, or of the epochs, left from which the learning rate decays linearly
 LOWEST_LR_FACTOR = 0.02
-WARM_UP_UPDATES = 20  # of a new optimizer, during which the learning rate rises linearly
+WARM_UP_UPDATES, WARM_UP_SHARE = 20, 0.1  # of the training time: the learning rate of a new optimizer rises linearly
 SHRINK_FACTOR = 0.75  # tensor bytes to try next, relative to those of a plan that ran out of memory
 LIMIT_POLL_S = 0.05
 MemoryShape = tuple[int, float, int]  # batch size, freeze rate, segments: what determines a plan's memory
@@ -41,6 +42,7 @@ class PlanRunner:
     machine: str
     signature: str
     is_adaptive: bool  # probes new plans with a small batch, and decays the learning rate
+    is_on_cpu: bool  # whether malloc's memory is what is limited
     lr_factor: float = 1.0
     lessons: list[MemoryLesson] = field(default_factory=list)
     _gained: dict[RetrainingPlan, int] = field(default_factory=dict)  # the micro-window that its gain is from
@@ -48,6 +50,8 @@ class PlanRunner:
     _new_samples: int = 0  # trained on so far, without replayed ones
     _updates: int = 0  # of the present optimizer
     _optimizer: LeanOptimizer | None = None
+    _optimizer_since: float = 0.0  # share of the training time
+    _training_since_s: float | None = None  # the first update
     _polled_at_s: float = float("-inf")
     _polled_limit: int = 0
 
@@ -67,13 +71,21 @@ class PlanRunner:
         estimate = self.estimate(plan)
         if self.is_adaptive and estimate.memory_bytes > self.memory.limit():
             raise PlanOutOfMemory  # what was measured meanwhile has raised the prediction
+        mode = self._allocation_mode(plan)
+        with allocating(mode) if self.is_on_cpu else nullcontext():
+            return self._train(number, plan, length_s, mode)
+
+    def _train(self, number: int, plan: RetrainingPlan, length_s: float, mode: AllocationMode) -> MicroWindow | None:
+        """Make updates until the micro-window is over, or the memory limit falls below what they may take."""
+        estimate, added = self.estimate(plan), self.profile.added_bytes(plan)
+        highest_bytes, usual_bytes = self.held_bytes + mode.highest(added), self.held_bytes + mode.usual(added)
         began, samples, updates, loss, longest = self.window.elapsed_s, 0, 0, 0.0, 0.0
         while True:
             started = self.window.elapsed_s
             if self.window.left_s < (longest if updates else estimate.update_s):
                 break
-            if updates and (started - began >= length_s or self._limit(started) < estimate.memory_bytes):
-                break  # when the limit falls, the rules decide
+            if updates and (started - began >= length_s or self._limit(started) < highest_bytes):
+                break  # when the limit falls, the rules decide, or a mode that takes less is enough
             if updates and self.epochs >= plan.epochs:
                 break
             indices = self.order.take(plan.effective_batch)
@@ -84,10 +96,10 @@ class PlanRunner:
         if not updates:
             return None
         measured = self.memory.peak()
-        self._learn(plan, measured)
+        self._learn(plan, measured, mode)
         return MicroWindow(
             number, plan, began, self.window.elapsed_s, updates, samples, loss / samples, None, 0.0, 0.0,
-            estimate.memory_bytes, measured, self.memory.limit(),
+            usual_bytes, measured, self.memory.limit(),
         )  # fmt: skip
 
     @property
@@ -154,8 +166,9 @@ class PlanRunner:
         smaller = replace(plan, batch_size=max(1, plan.batch_size // 4))
         if smaller != plan:
             self.stepper.use_plan(smaller)
-            self._update(smaller, self.order.take(2 * smaller.batch_size))
-            self._learn(smaller, self.memory.peak())
+            with allocating(SPARING) if self.is_on_cpu else nullcontext():
+                self._update(smaller, self.order.take(2 * smaller.batch_size))
+            self._learn(smaller, self.memory.peak(), SPARING)
             self.stepper.use_plan(plan)
             self.memory.reset_peak()
         if self.estimate(plan).memory_bytes > self.memory.limit():
@@ -180,20 +193,40 @@ class PlanRunner:
         """Return the factor of the learning rate, which falls toward the end of the window or of the epochs."""
         if not self.is_adaptive:
             return 1.0
-        left = min(self.window.left_s / self.window.length_s, 1.0 - self.epochs / plan.epochs)
+        left = min(1.0 - self._trained_share, 1.0 - self.epochs / plan.epochs)
         return min(1.0, max(LOWEST_LR_FACTOR, left / DECAY_START))
+
+    @property
+    def _trained_share(self) -> float:
+        """Share of the training time that is over."""
+        now_s = self.window.elapsed_s
+        if self._training_since_s is None:
+            self._training_since_s = now_s
+        trained_s = now_s - self._training_since_s
+        return trained_s / max(1e-9, trained_s + max(0.0, self.window.left_s))
 
     def _warm_up(self) -> float:
         """Return the factor of the learning rate, which rises linearly in the first updates of an optimizer."""
+        if not self.is_adaptive:
+            return 1.0
+        share = self._trained_share
         if self.stepper.optimizer is not self._optimizer:
-            self._optimizer, self._updates = self.stepper.optimizer, 0
+            self._optimizer, self._updates, self._optimizer_since = self.stepper.optimizer, 0, share
         self._updates += 1
-        return min(1.0, self._updates / WARM_UP_UPDATES) if self.is_adaptive else 1.0
+        return min(1.0, max(self._updates / WARM_UP_UPDATES, (share - self._optimizer_since) / WARM_UP_SHARE))
 
-    def _learn(self, plan: RetrainingPlan, measured_bytes: int | None) -> None:
+    def _allocation_mode(self, plan: RetrainingPlan) -> AllocationMode:
+        if not self.is_on_cpu:
+            return SPARING
+        return fastest_mode(self.profile.added_bytes(plan), self.memory.limit() - self.held_bytes)
+
+    def _learn(self, plan: RetrainingPlan, measured_bytes: int | None, mode: AllocationMode) -> None:
         if measured_bytes is None:
             return
         added = max(1, measured_bytes - self.held_bytes)  # a small plan may fit into memory that is held anyway
+        predicted = self.profile.added_bytes(plan)
+        if mode is not SPARING and added <= mode.highest(predicted):
+            added = min(added, predicted)  # the plan needs no more than that; malloc kept the rest
         lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensor_bytes(plan), added)
         before = next((earlier for earlier in self.lessons if earlier.plan == plan), lesson)
         lesson = replace(lesson, gain_per_s=before.gain_per_s, samples_per_s=before.samples_per_s)

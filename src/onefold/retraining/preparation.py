@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from onefold.retraining.allocator import map_large_blocks, release_free_memory
+from onefold.retraining.allocator import MAPPING, release_free_memory, use_mode
 from onefold.retraining.batch_norm import batch_norms
 from onefold.retraining.calibration import CALIBRATION_EVALUATIONS, SHARES, Calibration
 from onefold.retraining.class_growth import (
@@ -106,8 +106,7 @@ class Baseline:
 
     evaluator: Evaluator
     all: Evaluation  # of all validation data
-    subset: Evaluation
-    start: Evaluation  # of the subset, by the network that is trained: with new classes, if there are any
+    start: Evaluation  # of the same data, by the network that is trained: with new classes, if there are any
     evaluation_s: float  # that evaluating all took
     calibration: Calibration | None = None  # if there are new classes, and a reference set
 
@@ -121,7 +120,7 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     """
     torch.manual_seed(job.seed)
     if job.is_on_cpu:
-        map_large_blocks()
+        use_mode(MAPPING)
     memory.open()
     contention = Contention(job.processor_times)
     forward_s = _check_data(job, window, given)
@@ -159,7 +158,16 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
         reference = None  # targets per position cannot be mixed with none
     order = BatchOrder(job.data.train, job.seed, None if reference is None else reference.replayed, share)
     runner = PlanRunner(
-        stepper, profile, memory, window, order, memory.used(), job.machine, job.signature, job.strategy.is_adaptive
+        stepper,
+        profile,
+        memory,
+        window,
+        order,
+        memory.used(),
+        job.machine,
+        job.signature,
+        job.strategy.is_adaptive,
+        job.is_on_cpu,
     )
     return PreparedNetwork(
         job, window, memory, given, best, reserve, profile, runner, has_batch_norm,
@@ -182,16 +190,18 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
     head = prepared.given.head
     if head is not None:
         prepared.reserve.evaluations += CALIBRATION_EVALUATIONS
-    elif not job.data.has_labels and job.data.reference is not None:
-        prepared.reserve.evaluations += len(SHARES) - 1
+    elif job.strategy.is_adaptive:
+        if evaluator.samples <= MIN_SAMPLES:  # then all of them are evaluated after each micro-window
+            prepared.reserve.evaluations -= 1
+        if job.data.reference is not None:
+            prepared.reserve.evaluations += 1 if job.data.has_labels else len(SHARES) - 1
     try:
         with nullcontext() if head is None else head.masked():
             before = evaluator.evaluate()
-            subset = evaluator.evaluate_subset() if job.strategy.is_adaptive else before
     except PlanOutOfMemory:
         message = insufficient_memory_message(prepared.context(), job.current_limits, prepared.other_bytes)
         raise InputError(message) from None
-    start, calibration = subset, None
+    start, calibration = before, None
     if head is not None:
         samples = max(MIN_INITIAL_SAMPLES, evaluator.samples_within(INITIALIZATION_SHARE * window.length_s))
         initialize_new_classes(job, head, samples, evaluator.batch_size)
@@ -199,10 +209,10 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
             snapshot.capture()  # the new rows, which are not given back
         if job.strategy.is_adaptive and job.data.reference is not None:
             calibration = Calibration(job, head, evaluator)
-        start = evaluator.evaluate_subset()
+        start = evaluator.evaluate()
     evaluation_s = window.elapsed_s - started
     window.reserve_s = prepared.reserve.seconds
-    return Baseline(evaluator, before, subset, start, evaluation_s, calibration)
+    return Baseline(evaluator, before, start, evaluation_s, calibration)
 
 
 def _check_data(job: RetrainingJob, window: TimeWindow, given: GivenNetwork) -> float:

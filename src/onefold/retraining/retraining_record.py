@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from onefold.retraining.evaluation import Evaluation
 from onefold.retraining.time_window import TimeWindow
 from onefold.vocabulary.retraining import MicroWindow, Reaction, RetrainingEvent, RetrainingPlan
 
@@ -17,10 +18,20 @@ class RetrainingRecord:
     on_event: Callable[[RetrainingEvent], None]
     windows: list[MicroWindow] = field(default_factory=list)
     reactions: list[Reaction] = field(default_factory=list)
+    first_update_s: float | None = None  # when the model was first changed
+    best: Evaluation | None = None  # of the best model so far on the subset; None if it is the given one
+    latest: Evaluation | None = None  # of the network as it is, on the subset; None if it has changed since
+
+    def begin_update(self) -> None:
+        """Record that the model is changed from now on."""
+        if self.first_update_s is None:
+            self.first_update_s = self.window.elapsed_s
 
     def add(self, window: MicroWindow) -> None:
         """Record a micro-window."""
         self.windows.append(window)
+        if self.first_update_s is None:
+            self.first_update_s = window.began_s
         self.on_event(window)
 
     def react(self, rule: str, message: str) -> None:

@@ -31,7 +31,8 @@ from onefold.retraining.forward_graph import (
 )
 from onefold.retraining.graph_nodes import computed_from_inputs, is_inplace, is_weight
 from onefold.retraining.rng_state import RngState
-from onefold.retraining.value_tracer import IS_TENSOR, without_fast_path
+from onefold.retraining.value_tracer import IS_TENSOR
+from onefold.vocabulary.attention import without_fused_attention
 from onefold.vocabulary.outputs import parts
 
 
@@ -97,7 +98,7 @@ def split_into_stages(network: nn.Module, inputs: Inputs) -> StagedNetwork:
     """Split a network into stages. `inputs` are a few samples to run it with; its state is preserved."""
     attributes = set(vars(network))
     try:
-        with preserved_state(network), without_fast_path():
+        with preserved_state(network), without_fused_attention():
             staged = _split(network, inputs)
     except Exception:  # noqa: BLE001 - a traced graph may fail to run in any way
         staged = None

@@ -75,7 +75,7 @@ class TimeReserve:
     exit_s: float  # of processor time from the report to the end of the process, predicted; 0 if it goes on
     contention: Contention
     samples: int = 0  # of a full evaluation
-    evaluations: int = 2  # at the end: of the last model and of the best
+    evaluations: int = 2  # at the end: after the last micro-window, and of the best model so far
     evaluated: list[tuple[float, int]] = field(default_factory=list)  # seconds and samples of all evaluations
 
     def observe(self, seconds: float, samples: int) -> None:

@@ -219,17 +219,6 @@ class _ProxyArguments(TorchFunctionMode):
 
 
 @contextmanager
-def without_fast_path() -> Iterator[None]:
-    """Switch off the fast path of torch's transformer layers, which skips their modules and zeroes padding."""
-    was_enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was_enabled)
-
-
-@contextmanager
 def _accepted_proxies() -> Iterator[None]:
     """Make torch accept proxies where it checks types itself: as masks, and as the first of several sizes."""
     masks = functional._none_or_dtype
