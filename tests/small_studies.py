@@ -8,7 +8,7 @@ from typing import Any
 
 from onefold.study import ParallelismOptions, SearchOptions, Study
 from onefold.study.tunable import WorkloadLike
-from onefold.vocabulary.objective import Budget
+from onefold.vocabulary.budget import Budget
 
 TINY = Budget(trials=6, max_epochs=3, min_data=0.5)
 

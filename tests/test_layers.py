@@ -16,16 +16,17 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"meter"},
     "workloads": {"", "datasets"},
     "search": set(),
-    "meter": set(),
+    "agent": set(),
+    "meter": {"agent", "processes"},
     "model_folder": set(),
     "store": {"model_folder"},
     "processes": set(),
     "engine": {"processes"},
-    "device": {"meter", "processes"},
+    "device": {"agent", "meter", "processes"},
     "training": {"meter", "model_folder", "processes"},
-    "kernels": {"device", "meter", "model_folder", "processes"},
-    "serving": {"device", "kernels", "model_folder", "search"},
-    "compression": {"device", "processes", "serving", "training"},
+    "kernels": {"agent", "device", "meter", "model_folder", "processes"},
+    "serving": {"agent", "device", "kernels", "model_folder", "search"},
+    "compression": {"agent", "device", "processes", "serving", "training"},
     "retraining": {"meter", "model_folder", "search", "training"},
     "impact_analysis": set(),
     "report": {"impact_analysis", "serving", "store"},
@@ -56,7 +57,7 @@ ORCHESTRATION = {
     "training.api",
     "training.calls",
 }
-ABOVE_STUDY = {"impact_analysis.api"}  # an impact analysis runs a study
+ABOVE_STUDY = {"impact_analysis.api", "impact_analysis.model_analysis"}  # an impact analysis runs a study
 
 HOMES = {
     "alembic": {"store"},
@@ -64,7 +65,7 @@ HOMES = {
     "cmaes": {"search"},
     "jinja2": {"report"},
     "onnx": {"compression", "device", "kernels", "serving", "testing"},
-    "onnxruntime": {"compression", "device", "serving"},
+    "onnxruntime": {"agent", "compression", "device", "serving"},
     "optuna": {"search"},
     "pynvml": {"meter"},
     "rich": {"cli"},

@@ -26,8 +26,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from onefold import datasets
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import OnefoldError, Rejected
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.requirement import at_least, at_most
 from onefold.vocabulary.space import Choice, Float, Int, Space
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from onefold.serving.space import ServingSpace
     from onefold.study import ParallelismOptions, SearchOptions, Study
     from onefold.study.api import train, tune
+    from onefold.vocabulary.forks import ForkOptions
     from onefold.vocabulary.kernels import CompileBudget, CompileOptions
     from onefold.vocabulary.knobs import KnobOptions
+    from onefold.vocabulary.preference import Preference
     from onefold.vocabulary.variants import Recipe
 
 __version__ = "0.2.0"
@@ -60,14 +63,17 @@ _LAZY = {
     "CompileBudget": "onefold.vocabulary.kernels",
     "CompileOptions": "onefold.vocabulary.kernels",
     "CompressOptions": "onefold.compression.api",
+    "ForkOptions": "onefold.vocabulary.forks",
     "ImpactOptions": "onefold.impact_analysis.api",
     "KnobOptions": "onefold.vocabulary.knobs",
     "ParallelismOptions": "onefold.study.options",
+    "Preference": "onefold.vocabulary.preference",
     "Recipe": "onefold.vocabulary.variants",
     "RetrainingControl": "onefold.retraining.control",
     "RetrainingOptions": "onefold.retraining.options",
     "Search": "onefold.search",
     "SearchOptions": "onefold.study.options",
+    "SelectionOptions": "onefold.compression.selection",
     "ServingOptions": "onefold.serving.options",
     "ServingSpace": "onefold.serving.space",
     "Study": "onefold.study",
@@ -92,18 +98,21 @@ __all__ = [
     "Config",
     "Data",
     "Float",
+    "ForkOptions",
     "ImpactOptions",
     "Int",
     "KnobOptions",
     "Objective",
     "OnefoldError",
     "ParallelismOptions",
+    "Preference",
     "Recipe",
     "Rejected",
     "RetrainingControl",
     "RetrainingOptions",
     "Search",
     "SearchOptions",
+    "SelectionOptions",
     "ServingOptions",
     "ServingSpace",
     "Space",

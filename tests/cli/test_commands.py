@@ -70,6 +70,26 @@ def test_a_study_is_tuned_listed_shown_reported_and_extended(here: Path) -> None
     assert lines[-1]["kind"] == "ended"
 
 
+def test_a_front_is_chosen_from_listed_and_exported(here: Path) -> None:
+    goals = ("--maximize", "accuracy", "--minimize", "train_time_s", "--rungs", "none")
+    tuned = onefold(here, "tune", "mine.py", *QUICK, *goals, "--prefer", "accuracy", "--guard", "none")
+    assert tuned.returncode == 0, tuned.stderr
+    assert "why     trial" in tuned.stdout
+    front = json.loads(onefold(here, "show", "mine-1", "--front", "--json").stdout)
+    assert front["best"] == front["front"][0]["number"], "the most accurate is handed over"
+    assert "Pareto front: " in onefold(here, "show", "mine-1", "--front").stdout
+    wanted = front["front"][-1]["number"]
+    exported = onefold(here, "export", "mine-1", "out", "--trial", str(wanted), "--json")
+    assert exported.returncode == 0, exported.stderr
+    assert json.loads(exported.stdout)["trial"] == wanted
+    assert (here / "out" / "weights.safetensors").exists()
+    fastest = onefold(here, "export", "mine-1", "fast", "--prefer", "train_time_s", "--json")
+    assert json.loads(fastest.stdout)["trial"] == wanted, "the guard is that of the study"
+    refused = onefold(here, "tune", "mine.py", *QUICK, *goals, "--prefer", "latency_s")
+    assert refused.returncode == 2
+    assert "only goals can be preferred" in refused.stderr
+
+
 def test_a_save_folder_that_cannot_be_used_is_rejected_before_the_study(here: Path) -> None:
     for folder in ("mine.py", "mine.py/below"):
         answer = onefold(here, "tune", "mine.py", *QUICK, "--save", folder)
@@ -152,6 +172,11 @@ def test_an_interrupt_within_an_epoch_loses_nothing(here: Path) -> None:
         (("tune", "broken.py"), 2, "not valid Python: "),
         (("tune", "mine.py", "--maximize", "acuracy", *QUICK), 2, "did you mean 'accuracy'?"),
         (("tune", "mine.py", "--require", "accuracy=0.9"), 2, "accuracy>=0.9"),
+        (("tune", "mine.py", "--prefer", "accuracy"), 2, "accuracy is the only one; leave them out, or add a goal"),
+        (("tune", "mine.py", "--guard", "none"), 2, "accuracy is the only one; leave them out, or add a goal"),
+        (("tune", "mine.py", "--guard", "none", "--guard", "loss<=1"), 2, "leave the other guards out, got none, loss"),
+        (("tune", "mine.py", "--take", ""), 2, "add --compress after"),
+        (("tune", "mine.py", "--compress", "after", "--take", ""), 2, "unknown variant ''; known: channels-0.5-int8,"),
         (("tune", "mine.py", "--require", "[/x]"), 2, "[/x]"),
         (("tune", "mine.py", "--search", "tpee"), 2, "did you mean 'tpe'?"),
         (("tune", "mine.py", "--rungs", "hyperbad"), 2, "did you mean 'hyperband'?"),

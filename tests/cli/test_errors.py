@@ -24,6 +24,7 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
         (InputError("threads=2 is per trial; give parallel=2"), "--threads 2 is per trial; give --parallel 2"),
         (InputError("each trial has threads of its own"), None),
         (InputError("unknown metric 'max_epochs'; known: loss, memory_bytes"), None),
+        (InputError("unknown metric 'los'; did you mean 'loss'? known: loss, memory_bytes"), None),
         (OnefoldError("no space left for hang_timeout_s"), "no space left for --hang-timeout"),
     ],
 )

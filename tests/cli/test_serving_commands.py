@@ -216,16 +216,27 @@ def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
     assert trained.returncode == 0, trained.stderr
     made = onefold(
         tmp_path, "compress", "model", "--sparsity", "0.5", "--precision", "int8", "--epochs", "1",
-        "--max-metric-loss", "0.2", "--save", "deploy",
+        "--max-metric-loss", "0.2", "--allow-slower", "10%", "--take", "int8", "--save", "deploy", "--save-all", "all",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     assert "50% sparsity, int8" in made.stdout
     assert "charge at 3.85 V, estimated" in made.stdout
     assert "saved in deploy; check it with: onefold serve-check deploy" in made.stdout
-    assert (tmp_path / "deploy" / "model.packed").is_file()
+    assert "selected int8: as asked" in made.stdout
+    assert "saved 50% sparsity in all/sparsity-0.5" in made.stdout
+    for folder in ("deploy", "all/plain", "all/int8", "all/sparsity-0.5", "all/sparsity-0.5-int8"):
+        assert (tmp_path / folder / "model.packed").is_file()
+    mixed = onefold(tmp_path, "compress", "model", "--precision", "mixed", "--require", "size_bytes<=1MB")
+    assert mixed.returncode == 0, mixed.stderr
+    assert "layers of mixed, and how much each changes the outputs alone" in mixed.stdout
     for words, says in (
+        (("compress", "model", "--precision", "mixed", "--require", "size_bytes"), "is not a requirement"),
         (("compress", "model"), "no compression method is given; use one or several of --sparsity"),
         (("compress", "model", "--precision", "int9"), "did you mean 'int8'"),
+        (("compress", "model", "--precision", "int8", "--take", "int9"), "did you mean 'int8'"),
+        (("compress", "model", "--precision", "int8", "--allow-slower", "x"), "expected a share such as 10%"),
+        (("tune", "mine.py", "--take", "int8"), "add --compress after"),
+        (("tune", "mine.py", "--distill", "0.5"), "add --compress in-loop"),
         (("compress", "modle", "--precision", "int8"), "there is no folder modle"),
     ):
         answer = onefold(tmp_path, *words)

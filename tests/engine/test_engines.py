@@ -28,6 +28,7 @@ from onefold.engine import (
     open_engine,
     run_call,
 )
+from onefold.meter import ClockMeter
 from onefold.processes import least_used_cores
 from onefold.vocabulary.errors import EngineError, InputError, WorkloadError
 from onefold.vocabulary.records import Failure, FailureKind
@@ -256,6 +257,26 @@ def test_engines_of_different_processes_are_pinned_to_different_cores(engine: Pr
         assert isinstance(end, CallFinished)
         other.kill()
     assert least_used_cores(available) == available  # the call has ended
+
+
+def measured(context: Any, file: str, *, tick: Callable[[], None]) -> Steps:
+    with ClockMeter().window() as window:
+        yield "measuring"
+        while not Path(file).exists():
+            pass
+    return window.measurement.time_s
+
+
+def test_the_cost_of_a_call_is_without_pauses(shared_engine: ProcessEngine, tmp_path: Path) -> None:
+    began, file = time.perf_counter(), tmp_path / "go on"
+    run = shared_engine.start(Call(measured, (str(file),)))
+    assert shared_engine.wait(DEADLINE_S) == [CallReported(run, "measuring")]
+    with shared_engine.paused():
+        time.sleep(0.3)
+    file.touch()
+    (end,) = events_of(shared_engine, run)
+    assert isinstance(end, CallFinished)
+    assert end.value <= time.perf_counter() - began - 0.3
 
 
 def raise_workload_error() -> None:

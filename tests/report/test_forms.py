@@ -74,8 +74,8 @@ def test_an_estimate_is_called_one_in_every_form() -> None:
 def test_the_json_has_the_documented_keys_and_loses_nothing(simulated: Simulated) -> None:
     data = plain(simulated.summary)
     assert set(data) == {
-        "format", "study", "best", "ranking", "front", "counts", "cost", "trials", "levels", "epochs", "progress",
-        "curves", "failures",
+        "format", "study", "best", "ranking", "front", "reasons", "counts", "cost", "trials", "levels", "epochs",
+        "progress", "curves", "failures",
     }  # fmt: skip
     assert len(data["trials"]) == data["counts"]["all"] == len(simulated.trials)
     assert len(data["epochs"]) == len(simulated.epochs)

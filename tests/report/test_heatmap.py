@@ -141,3 +141,11 @@ def test_hatching_stays_in_its_box(x: float, y: float, wide: float, tall: float)
 @pytest.mark.parametrize(("latency_s", "written"), [(1e-7, "10M"), (5e-5, "20k"), (1e-3, "1,000"), (3.0, "0.333")])
 def test_rates_are_formatted_briefly(latency_s: float, written: str) -> None:
     assert f">{written}</text>" in drawn(served(1, 1, latency_s)).picture
+
+
+@pytest.mark.parametrize(
+    ("samples_per_s", "shown"),
+    [(9_990, "9,990"), (12_340, "12.3k"), (999_000, "999k"), (1_004_934, "1M"), (2.345e6, "2.35M")],
+)
+def test_a_throughput_has_about_five_characters(samples_per_s: float, shown: str) -> None:
+    assert shown in drawn(served(1, 1, 1 / samples_per_s)).picture

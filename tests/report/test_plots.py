@@ -7,7 +7,7 @@ import pytest
 from simulated_study import simulate
 
 from onefold import Objective, Space
-from onefold.report.plots import Plot, curves, ladder, parallel, progress, tradeoff
+from onefold.report.plots import Plot, curves, ladder, parallel, progress, tradeoffs
 from onefold.report.plots.curves import thinned
 from onefold.report.plots.parallel import wrapped
 from onefold.report.plots.scale import Scale, fitted, unit_of
@@ -84,9 +84,25 @@ def test_curves_draw_every_trial_and_mark_the_best() -> None:
 
 def test_the_trade_off_marks_the_front() -> None:
     summary = simulate(60, objective=Objective(maximize="accuracy", minimize="train_time_s"), rungs="none").summary
-    plot = tradeoff(summary)
+    (plot,) = tradeoffs(summary)
     assert len(marks(plot, "circle")) == len(summary.ranking)
     assert {int(dot.attrib["data-t"]) for dot in marks(plot, "circle", "best")} == {t.number for t in summary.front}
+
+
+def test_every_pair_of_goals_has_a_trade_off() -> None:
+    goals = Objective(maximize="accuracy", minimize=("train_time_s", "loss"))
+    summary = simulate(60, objective=goals, rungs="none").summary
+    plots = tradeoffs(summary)
+    assert [plot.title for plot in plots] == [
+        "Accuracy against train_time_s", "Accuracy against loss", "Train_time_s against loss",
+    ]  # fmt: skip
+    assert len({plot.name for plot in plots}) == 3
+    for plot in plots:
+        assert "the front is over all 3 goals" in plot.caption
+        assert {int(dot.attrib["data-t"]) for dot in marks(plot, "circle", "best")} == {t.number for t in summary.front}
+        assert not marks(plot, "path", "line"), "a front over three goals is no line in two"
+    assert len(tradeoffs(simulate(0, objective=goals).summary)) == 1
+    assert tradeoffs(simulate().summary) == []
 
 
 @pytest.mark.parametrize("plot", [progress, curves, parallel, ladder])

@@ -12,6 +12,7 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Objective, at_least, at_most
+from onefold.report import FrontReport
 from onefold.report.study.page import as_html
 from onefold.report.study.plain import as_json
 from onefold.report.study.serving import explained, format_cost, serving_parts, trade_offs
@@ -221,6 +222,25 @@ def test_each_device_has_its_own_figures() -> None:
     surfaces = as_json(summary)["serving"]["surfaces"]
     assert len(surfaces) == len({(known["signature"], known["device"]) for known in surfaces})
     assert sum(len(known["trials"]) for known in surfaces) == len(summary.servings) == 2 * len(summary.trials)
+
+
+def test_tables_compare_all_trials_by_figures_that_were_measured_alike() -> None:
+    goals, simulated = Objective("accuracy", ("latency_s", "size_bytes")), simulate()
+    summary = serving(simulated, EMULATED, goals)
+    assert summary.remeasured == ""
+    compared = summary.ranking[0]
+    again = {**compared.metrics, "latency_s": 123.0}
+    simulated.study = replace(simulated.study, result={"trial": compared.number, "metrics": again})
+    summary = serving(simulated, EMULATED, goals)
+    assert summary.best is not None
+    assert summary.best.metrics == again
+    front = FrontReport(summary)
+    assert {trial["number"]: trial["metrics"] for trial in front.as_json()["front"]} == {
+        trial.number: trial.metrics for trial in summary.front
+    }
+    sentence = f"the model of trial {compared.number} was measured again, more precisely, to be handed over: latency_s"
+    for text in (front.as_text(), as_text(summary), checked(as_html(summary)).text):
+        assert sentence in text
 
 
 def test_trade_offs_show_the_compared_trials_and_their_front() -> None:

@@ -6,7 +6,8 @@ import pytest
 from simulated_study import simulate
 
 from onefold import Objective, at_least, at_most
-from onefold.report import summarize
+from onefold.report import FrontReport, summarize
+from onefold.vocabulary.pareto import dominates
 from onefold.vocabulary.records import Energy, Epoch, Measurement, TrialState
 from onefold.vocabulary.space import Choice, Float
 
@@ -63,6 +64,36 @@ def test_several_goals_have_a_pareto_front() -> None:
             ]
             assert not (all(better) and summary.is_feasible(other))
     assert simulate().summary.front == ()
+
+
+def test_no_trial_that_the_front_is_computed_over_is_undominated_beside_it() -> None:
+    objective = Objective(maximize="accuracy", minimize="train_time_s")
+    summary = simulate(60, objective=objective).summary
+    losses = {trial.number: objective.losses(trial.metrics) for trial in summary.compared}
+    undominated = {number for number, own in losses.items() if not any(dominates(o, own) for o in losses.values())}
+    assert undominated == {trial.number for trial in summary.front}
+    assert len(summary.compared) < len(summary.ranking), "trials that were stopped early are always cheap"
+    assert summary.recommendation is not None
+    assert summary.best is not None
+    assert summary.recommendation.reasons[0].startswith(f"trial {summary.best.number} is on the Pareto front of ")
+
+
+def test_the_front_has_forms_of_its_own() -> None:
+    summary = simulate(60, objective=Objective(maximize="accuracy", minimize="train_time_s"), rungs="none").summary
+    report = FrontReport(summary)
+    assert [trial["number"] for trial in report.as_json()["front"]] == [t.number for t in summary.front_by_goal]
+    assert f"Pareto front: {len(summary.front)} trials" in report.as_text()
+    assert "has one goal" in FrontReport(simulate().summary).as_text()
+
+
+def test_a_study_without_a_front_says_so() -> None:
+    two_goals = Objective(maximize="accuracy", minimize="train_time_s")
+    empty = FrontReport(simulate(0, objective=two_goals).summary)
+    assert "No trial has a result yet, so there is no Pareto front." in empty.as_text()
+    assert empty.as_json()["front"] == []
+    unmet = Objective("accuracy", minimize="train_time_s", require={"accuracy": at_least(2)})
+    text = FrontReport(simulate(9, objective=unmet).summary).as_text()
+    assert "No trial meets the requirements, so there is no Pareto front." in text
 
 
 def test_learning_curves_follow_the_epochs() -> None:

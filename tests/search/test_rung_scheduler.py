@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,8 +18,9 @@ from onefold.search.rung_scheduler import (
     rung_scheduler,
     work_of,
 )
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import BudgetError
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Grant, TrialState
 
 LOWEST = Objective(minimize="loss")
@@ -87,10 +89,15 @@ def test_top_k_trains_all_briefly_and_then_k_fully() -> None:
     assert [(trial, level) for trial, rung, level in runs if rung == 1] == [(0, 9), (1, 9)]
 
 
-def by_arms(arms: list[tuple[int, ...]], score: dict[int, float | None], top_k: int = 2) -> list[int]:
+def by_arms(
+    arms: list[tuple[int, ...]],
+    score: dict[int, float | None],
+    top_k: int = 2,
+    pairs: Sequence[Sequence[tuple[int, int]]] = (),
+) -> list[int]:
     """Return the promoted trials in the order of their assignments."""
     budget = Budget(trials=len(score), kind="epochs", max_epochs=9)
-    runs = play(rung_scheduler("top-k", budget, LOWEST, [len(score)], top_k=top_k, arms=arms), score)
+    runs = play(rung_scheduler("top-k", budget, LOWEST, [len(score)], top_k=top_k, arms=arms, pairs=pairs), score)
     assert [(trial, level) for trial, rung, level in runs if rung == 0] == [(trial, 1) for trial in score]
     return [trial for trial, rung, level in runs if (rung, level) == (1, 9)]
 
@@ -106,6 +113,19 @@ def test_an_arm_whose_trials_all_failed_promotes_none() -> None:
     score = {0: 1.0, 1: None, 2: None, 3: 2.0, 4: None}
     assert by_arms([(0, 1), (1, 2), (2, 3, 4)], score) == [0, 3]
     assert by_arms([(1,), (2, 4)], dict.fromkeys(score)) == []
+
+
+def test_the_pairs_with_the_best_trials_of_either_side_are_promoted() -> None:
+    score: dict[int, float | None] = {trial: float(-trial) for trial in range(6)}
+    arms, pairs = [(0, 1, 2), (3, 4, 5)], [(), [(3, 0), (4, 1), (5, 2)]]
+    # 2 is the best of its arm, 5 of the other: they are a pair.
+    assert by_arms(arms, score, 1, pairs) == [2, 5]
+    score[5] = 9.0  # now 4 is, in a pair with 1; 5 is with 2
+    assert by_arms(arms, score, 1, pairs) == [2, 4, 1, 5]
+    score[5] = None  # 2 has nothing to be compared with, but 1 has
+    assert by_arms(arms, score, 1, pairs) == [2, 4, 1]
+    # The best of the arm is in no pair: the best of those that are in one are compared.
+    assert by_arms(arms, score, 1, [(), [(3, 0)]]) == [2, 4, 3, 0]
 
 
 @pytest.mark.parametrize("rungs", [name for name in RUNG_SCHEDULES if name != "top-k"])
@@ -192,3 +212,19 @@ def test_the_work_of_a_rung_is_what_it_adds() -> None:
     assert work_of(Grant(3, 3, 0.5)) == 1.5
     assert work_of(Grant(3, 3, 0.5), Grant(1, 1, 0.25)) == 1.0
     assert work_of(Grant(3, 1000, 1.0, time_s=9.0), Grant(1, 1000, 1.0, time_s=3.0)) == 6.0
+
+
+def test_the_last_rungs_of_all_brackets_run_side_by_side_with_no_others() -> None:
+    budget = Budget(trials=9, max_epochs=9, kind="epochs", eta=2)
+    scheduler = rung_scheduler("hyperband", budget, LOWEST, [9])
+    trials, last = 0, None
+    while (assignment := scheduler.ask()) is not Idle.END:
+        assert isinstance(assignment, RungAssignment)
+        trial = trials if assignment.trial is None else assignment.trial
+        if assignment.trial is None:
+            scheduler.start(trial, assignment)
+            trials += 1
+        scheduler.tell(trial, assignment.rung, {"loss": float(trial)})
+        last = assignment
+    assert last is not None
+    assert last.side_by_side == 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+import playing
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold import Budget, Choice, Config, Float, Int, Objective, Rejected, Space
-from onefold.search import RUNG_SCHEDULES, Decision, Observation, Search
+from onefold.search import RUNG_SCHEDULES, Decision, Observation, ResultsBy, Search
 from onefold.vocabulary.errors import BudgetError, ObjectiveError, SpaceError, WorkloadError
 from onefold.vocabulary.records import Metrics
 
@@ -27,26 +29,12 @@ def truth(decision: Decision) -> Metrics | None:
     return {"loss": abs(config.lr - 0.01) + 1 / config.width + 1 / decision.grant.level, "size": float(config.width)}
 
 
-def play(search: Search, rng: random.Random, past: list[Decision] | None = None) -> list[Decision]:
-    """Run a search to its end with results in random order, after replaying `past`."""
-    made: list[Decision] = []
-    pending: list[Decision] = []
-    while not search.is_finished:
-        known = past[len(made)] if past is not None and len(made) < len(past) else None
-        decision = search.ask(known)
-        if decision is not None:
-            made.append(decision)
-            pending.append(decision)
-            if known is None and rng.random() < 0.5:
-                continue
-        if pending and (decision is None or known is not None or rng.random() < 0.7):
-            done = pending.pop(rng.randrange(len(pending)))
-            search.tell(done.number, truth(done))
-    return made
+def play(search: Search, rng: random.Random, past: Sequence[Decision] = ()) -> list[Decision]:
+    return playing.play(search, rng, truth, past)
 
 
 def make(rungs: str = "halving", algorithm: str = "random", **options: object) -> Search:
-    options = {"budget": Budget(trials=14), "objective": LOWEST, "window": 4, "seed": 3, **options}
+    options = {"budget": Budget(trials=14), "objective": LOWEST, "window": 4, "slots": 2, "seed": 3, **options}
     return Search(SPACE, algorithm=algorithm, rungs=rungs, **options)  # type: ignore[arg-type]
 
 
@@ -61,13 +49,16 @@ def test_decisions_do_not_depend_on_which_result_comes_first(rungs: str, algorit
 @given(
     rungs=st.sampled_from(RUNG_SCHEDULES),
     algorithm=st.sampled_from(["random", "tpe", "cmaes"]),
+    results_by=st.sampled_from(["number", "work"]),
     share=st.floats(0, 1),
     order=st.integers(),
 )
-def test_a_replayed_search_makes_the_same_decisions(rungs: str, algorithm: str, share: float, order: int) -> None:
-    undisturbed = play(make(rungs, algorithm), random.Random(order))
+def test_a_replayed_search_makes_the_same_decisions(
+    rungs: str, algorithm: str, results_by: ResultsBy, share: float, order: int
+) -> None:
+    undisturbed = play(make(rungs, algorithm, results_by=results_by), random.Random(order))
     past = undisturbed[: round(share * len(undisturbed))]
-    assert play(make(rungs, algorithm), random.Random(order + 1), past) == undisturbed
+    assert play(make(rungs, algorithm, results_by=results_by), random.Random(order + 1), past) == undisturbed
 
 
 def test_the_window_bounds_the_running_decisions() -> None:

@@ -17,6 +17,7 @@ import torch
 from onefold import Budget, Config, Float, Objective, ParallelismOptions, Space, Study, deploy
 from onefold.cli.tables import best_trials
 from onefold.model_folder import PROFILE
+from onefold.model_folder import read_card as read_model_card
 from onefold.model_folder.manifest import read_manifest
 from onefold.report import StudyReport
 from onefold.retraining.identity import network_signature
@@ -28,7 +29,9 @@ from onefold.study.summary import summary_of
 from onefold.testing.toy import Spirals
 from onefold.training.weights import read_weights
 from onefold.vocabulary.errors import InputError, StoreError
+from onefold.vocabulary.preference import Preference
 from onefold.vocabulary.records import StudyState, TrialState
+from onefold.vocabulary.requirement import at_most
 from small_studies import small_study
 
 TINY = Budget(trials=6, max_epochs=3)
@@ -356,3 +359,95 @@ def test_the_remaining_time_of_a_function_is_estimated_from_its_trials(tmp_path:
     ).run()
     assert len(seen) == 8
     assert all(least - 1e-6 <= left_s <= most + 1e-6 for least, left_s, most in seen)
+
+
+# Several goals.
+
+TWO_GOALS = Objective("accuracy", "parameters")
+
+
+def test_any_trial_of_the_front_can_be_exported(tmp_path: Path) -> None:
+    result = small(tmp_path, objective=TWO_GOALS, rungs="none").run()
+    best = max(trial.metrics["accuracy"] for trial in result.front)
+    assert result.metrics["accuracy"] >= 0.95 * best
+    assert result.recommendation is not None
+    assert f"trial {result.best.number} is " in result.recommendation.reasons[0]
+    study = again(tmp_path)
+    for trial in result.front:
+        folder = study.export(tmp_path / f"model-{trial.number}", trial.number)
+        card = json.loads((folder / "model.json").read_text())
+        assert (card["trial"], card["config"]) == (trial.number, dict(trial.config))
+        assert card["test"]["accuracy"] > 0
+        assert sorted(file.name for file in folder.iterdir()) == FILES
+        network = Spirals().build(trial.config)
+        network.load_state_dict(read_weights(folder))
+    assert not (study.folder / "data").exists()
+    handed_over = study.export(tmp_path / "model")
+    assert json.loads((handed_over / "model.json").read_text()) == read_card(study.folder)
+
+
+def test_another_model_of_the_front_is_chosen_when_it_is_exported(tmp_path: Path) -> None:
+    goals = Objective("accuracy", "parameters", prefer="accuracy")
+    result = small(tmp_path, objective=goals, rungs="none").run()
+    study, folder = again(tmp_path), tmp_path / "model"
+
+    def exported(**choice: Any) -> Any:
+        return read_model_card(study.export(folder, **choice))["trial"]
+
+    smallest = min(result.front, key=lambda trial: trial.metrics["parameters"])
+    assert exported(prefer=Preference({"parameters": 1}, guard={})) == smallest.number != result.best.number
+    assert exported(prefer=Preference(guard={})) == result.best.number, "by the weights of the study"
+    within = [trial for trial in result.front if trial.metrics["accuracy"] >= 0.95 * result.metrics["accuracy"]]
+    wanted = min(within, key=lambda trial: trial.metrics["parameters"])
+    assert exported(prefer="parameters") == wanted.number, "within the guard of the study"
+    ratio = Preference(guard={"loss / accuracy": at_most("best")})
+    assert (
+        exported(prefer=ratio)
+        == min(result.front, key=lambda trial: trial.metrics["loss"] / trial.metrics["accuracy"]).number
+    )
+    for choice, message in (
+        ({"prefer": "size"}, "only goals can be preferred"),
+        ({"prefer": Preference(guard={"acuracy": at_most(1.0)})}, "did you mean 'accuracy'"),
+        ({"prefer": "parameters", "trial": 0}, "trial=0 names the model to export"),
+    ):
+        with pytest.raises(InputError, match=message):
+            study.export(folder, **choice)  # type: ignore[arg-type]
+
+
+def test_the_weights_of_the_front_are_kept_when_a_study_ends(tmp_path: Path) -> None:
+    result = small(tmp_path, objective=TWO_GOALS).run()
+    for trial in result.front:
+        again(tmp_path).export(tmp_path / "model", trial.number)
+    stopped = next(trial for trial in result.trials if trial.state is TrialState.STOPPED)
+    with pytest.raises(InputError, match="its model was removed"):
+        again(tmp_path).export(tmp_path / "model", stopped.number)
+
+
+def test_what_has_no_model_cannot_be_exported(tmp_path: Path) -> None:
+    study = small(tmp_path)
+    with pytest.raises(InputError, match="has handed over no model"):
+        study.export(tmp_path / "model")
+    study.run()
+    with pytest.raises(InputError, match="no trial 99; its trials: 0 to 5"):
+        study.export(tmp_path / "model", 99)
+    for inside in (study.folder, study.folder / "best", study.folder / "best" / "new", study.folder.parent / "new"):
+        with pytest.raises(InputError, match="belongs to a study"):
+            study.export(inside)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file"):
+        study.export(tmp_path / "file")
+    with pytest.raises(InputError, match="nothing can be written in /proc"):
+        study.export("/proc/model", 0)
+    for trial in ("3", 3.0, True):
+        with pytest.raises(InputError, match=f"trial must be int or None, got {trial!r}"):
+            study.export(tmp_path / "model", trial)  # type: ignore[arg-type]
+    (tmp_path / "project" / "compressed").mkdir(parents=True)
+    (tmp_path / "project" / "compressed" / "data.zip").touch()
+    with pytest.raises(InputError, match="project has compressed, which Onefold did not write"):
+        study.export(tmp_path / "project")
+    assert (tmp_path / "project" / "compressed" / "data.zip").exists()
+    function = small_study(lambda config: config.x, tmp_path, space=Space(x=Float(0, 1)), name="f", budget=TINY)
+    result = function.run()
+    other = next(trial.number for trial in result.trials if trial.number != result.best.number)
+    with pytest.raises(InputError, match="no models"):
+        function.export(tmp_path / "model", other)

@@ -42,7 +42,9 @@ from onefold.vocabulary.errors import (
     StudyNotFound,
     WorkloadError,
 )
+from onefold.vocabulary.preference import Preference
 from onefold.vocabulary.records import FailureKind, StudyState, TrialState
+from onefold.vocabulary.requirement import at_most
 from small_studies import TINY
 from small_studies import small_study as small
 
@@ -483,9 +485,59 @@ def test_a_name_can_be_used_once(tmp_path: Path) -> None:
         small(Spirals(), tmp_path, name="mine")
 
 
-def test_an_unknown_metric_is_an_error_with_the_nearest_one(tmp_path: Path) -> None:
-    with pytest.raises(ObjectiveError, match="did you mean 'accuracy'"):
-        small(Spirals(), tmp_path, objective=Objective(maximize="acuracy")).run()
+MISTAKEN = {
+    "a goal": Objective(maximize="acuracy"),
+    "a requirement": Objective(minimize="loss", require={"acuracy": at_least(0.5)}),
+    "a guard": Objective("accuracy", "parameters", prefer=Preference(guard={"acuracy": at_least(0.5)})),
+    "an expression in a guard": Objective(
+        "accuracy", "parameters", prefer=Preference(guard={"loss / acuracy": at_most(2.0)})
+    ),
+}
+
+
+@pytest.mark.parametrize("objective", MISTAKEN.values(), ids=MISTAKEN)
+def test_a_metric_that_the_workload_cannot_report_is_refused_before_the_study(
+    tmp_path: Path, objective: Objective
+) -> None:
+    with pytest.raises(ObjectiveError, match=r"did you mean 'accuracy'\? known: accuracy, energy_j, "):
+        small(Spirals(), tmp_path, objective=objective)
+    with closing(Home(tmp_path).store()) as store:
+        assert store.studies() == []
+
+
+@pytest.mark.parametrize("objective", MISTAKEN.values(), ids=MISTAKEN)
+def test_a_metric_that_only_the_first_epoch_shows_to_be_unknown_ends_the_study(
+    tmp_path: Path, objective: Objective
+) -> None:
+    with pytest.raises(ObjectiveError, match=r"did you mean 'accuracy'\? known: accuracy, energy_j, "):
+        small(Graded(), tmp_path, objective=objective, name="s").run()
+    assert len(Study.open("s", home=tmp_path, workload=Graded()).trials) == 1
+
+
+def test_a_workload_may_name_its_metrics(tmp_path: Path) -> None:
+    class Named(Graded):
+        reported_metrics = ("accuracy", "loss", "train_loss", "grade")
+
+    small(Named(), tmp_path, objective=Objective(minimize="grade"))
+    with pytest.raises(ObjectiveError, match="did you mean 'grade'"):
+        small(Named(), tmp_path, objective=Objective(minimize="grades"))
+
+
+def test_the_default_guard_is_on_a_metric_that_need_not_be_reported(tmp_path: Path) -> None:
+    class Unset(Lines):
+        objective = Workload.objective
+
+    result = small(Unset(), tmp_path, objective=Objective(minimize=("rmse", "train_time_s"))).run()
+    assert result.recommendation is not None
+    assert "accuracy" not in result.recommendation.reasons[0]
+
+
+def test_a_guard_may_be_on_an_expression(tmp_path: Path) -> None:
+    guard = {"loss / accuracy": at_most("best")}
+    objective = Objective("accuracy", "parameters", prefer=Preference({"parameters": 1}, guard))
+    result = small(Spirals(), tmp_path, objective=objective, rungs="none").run()
+    ratios = [trial.metrics["loss"] / trial.metrics["accuracy"] for trial in result.front]
+    assert result.metrics["loss / accuracy"] == pytest.approx(min(ratios))
 
 
 def test_a_batch_larger_than_the_data_is_an_error_with_the_limit(tmp_path: Path) -> None:
@@ -530,6 +582,13 @@ def optional(config: Config, scale: float = 2.0) -> float:
 def test_a_parameter_with_a_default_is_not_tuned(tmp_path: Path) -> None:
     result = onefold.tune(optional, PLAIN, trials=3, home=tmp_path, parallelism=ParallelismOptions(engine="inline"))
     assert {len(trial.rungs) for trial in result.trials} == {1}
+
+
+class Graded(Spirals):
+    """Spirals with a metric of its own."""
+
+    def metrics(self, outputs: Any, targets: Any, config: Config) -> dict[str, float]:
+        return {**super().metrics(outputs, targets, config), "grade": 1.0}
 
 
 class Peaking(Workload):

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import json
-import math
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.vocabulary.budget import Budget, BudgetUse
 from onefold.vocabulary.errors import BudgetError, ObjectiveError
-from onefold.vocabulary.objective import Budget, BudgetUse, Objective
-from onefold.vocabulary.pareto import crowding, dominates, fronts
-from onefold.vocabulary.requirement import Bound, at_most
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.pareto import dominates, fronts, spread
+from onefold.vocabulary.preference import Preference
+from onefold.vocabulary.requirement import Bound, at_least, at_most
 
 NUMBERS = st.integers(-4, 4).map(float) | st.floats(-10, 10)
 METRICS = st.fixed_dictionaries({"loss": NUMBERS, "time": NUMBERS, "accuracy": NUMBERS})
@@ -63,19 +64,20 @@ def test_domination_is_an_order(losses):
 
 
 @given(LOSSES)
-def test_crowding_is_the_distance_between_the_neighbors(losses):
-    room = crowding(losses)
-    assert len(room) == len(losses)
-    expected = [0.0] * len(losses)
-    for goal in range(len(losses[0]) if losses else 0):
-        order = sorted(range(len(losses)), key=lambda i: losses[i][goal])
-        values = [losses[i][goal] for i in order]
-        for index, i in enumerate(order):
-            if index in (0, len(order) - 1):
-                expected[i] = math.inf
-            elif values[-1] > values[0]:
-                expected[i] += (values[index + 1] - values[index - 1]) / (values[-1] - values[0])
-    assert room == pytest.approx(expected)
+def test_a_front_is_spread_over_all_its_members(losses):
+    front = [losses[i] for i in fronts(losses)[0]] if losses else []
+    order = list(spread(front))
+    assert sorted(order) == list(range(len(front)))
+    if front:
+        assert next(iter(spread(front, len(front) - 1))) == len(front) - 1
+
+
+def test_extremes_of_cheap_goals_are_promoted_after_good_results():
+    objective = Objective("accuracy", ("latency_s", "size"), prefer=Preference(guard={"accuracy": at_least("best-5%")}))
+    points = [(0.783, 6.89, 13.3), (0.195, 9.24, 0.465), (0.883, 9.28, 4.42), (0.825, 6.92, 8.91)]
+    results = [dict(zip(objective.metrics, point)) for point in points]
+    assert objective.order(results)[:2] == [2, 3]
+    assert objective.order_of_preference(results)[0] == 2
 
 
 @given(st.lists(METRICS, max_size=10))
@@ -94,10 +96,11 @@ def test_with_one_goal_feasible_results_come_first_in_order_of_the_goal(results)
             assert objective.violation(one) < objective.violation(other)
 
 
-@given(st.lists(METRICS, max_size=10))
-def test_several_goals_order_by_front_and_crowding(results):
+@pytest.mark.parametrize("order", ["order", "order_of_preference"])
+@given(results=st.lists(METRICS, max_size=10))
+def test_several_goals_order_by_front(order, results):
     objective = Objective(maximize="accuracy", minimize="loss", require={"time": at_most(1.0)})
-    order = objective.order(results)
+    order = getattr(objective, order)(results)
     assert sorted(order) == list(range(len(results)))
     able = [i for i in range(len(results)) if results[i]["time"] <= 1]
     assert set(order[: len(able)]) == set(able), "what keeps the requirements comes first"

@@ -11,7 +11,16 @@ from hypothesis import strategies as some
 
 from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.quantities import ENERGIES, SIZES, TIMES, parse_bytes, parse_joules, parse_price, parse_seconds
+from onefold.vocabulary.quantities import (
+    ENERGIES,
+    SIZES,
+    TIMES,
+    parse_bytes,
+    parse_joules,
+    parse_price,
+    parse_seconds,
+    parse_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -191,3 +200,14 @@ def test_timestamps_are_formatted_to_the_second() -> None:
 @pytest.mark.parametrize("formatted", [quantities.number, quantities.duration, quantities.joules, quantities.size])
 def test_unknown_values_are_a_dash(formatted: Callable[[float | None], str]) -> None:
     assert formatted(None) == formatted(math.nan) == formatted(math.inf) == quantities.MISSING
+
+
+@pytest.mark.parametrize(("text", "expected"), [("10%", 0.1), ("2 %", 0.02), ("0.1", 0.1), (0.5, 0.5)])
+def test_shares_are_parsed(text: str | float, expected: float) -> None:
+    assert parse_share(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["ten", "10kg", "%", "1.2.3%"])
+def test_text_that_is_no_share_is_rejected(text: str) -> None:
+    with pytest.raises(InputError, match=r"expected a share such as 10% or 0\.1"):
+        parse_share(text)

@@ -23,6 +23,26 @@ def test_a_violation_is_relative_to_the_bound(limit, value):
     assert missed == pytest.approx(abs(value - limit) / (abs(limit) or 1))
 
 
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("encoded_bytes<=200kB", 200_000),
+        ("encoded_bytes<=2e5", 200_000),
+        ("latency_s@pi <= 2 ms", 0.002),
+        ("latency_s<=1e-4", 1e-4),
+        ("throughput_per_s>=100", 100),
+    ],
+)
+def test_limits_may_have_the_unit_of_their_metric(text, limit):
+    assert requirement(text)[1].limit == limit
+
+
+def test_a_limit_with_another_unit_is_rejected():
+    for text in ("accuracy>=9kB", "latency_s<=2kB", "throughput_per_s>=100ms"):
+        with pytest.raises(ObjectiveError, match="not the limit of a requirement"):
+            requirement(text)
+
+
 def test_nan_violates_every_bound():
     assert at_least(0.5).violation(math.nan) > 0
     assert at_most(0.5).violation(math.nan) > 0
@@ -68,10 +88,26 @@ def test_a_bound_can_be_counted_from_the_best():
     ]
 
 
+def test_a_bound_can_be_a_share_of_the_best():
+    metric, bound = requirement("accuracy >= best - 5%")
+    assert (metric, bound, str(bound)) == ("accuracy", at_least("best-5%"), ">=best-5%")
+    assert bound.settled([0.5, 0.8]).limit == pytest.approx(0.76)
+    assert at_most("best+10%").settled([-2.0, 4.0]).limit == pytest.approx(-1.8)
+    assert Bound(**bound.to_json()) == bound
+    assert "is_share" not in at_least("best-0.05").to_json()
+
+
 @pytest.mark.parametrize("text", ["accuracy>=best+0.01", "loss<=best-0.01"])
 def test_a_bound_beyond_the_best_is_refused(text):
     with pytest.raises(ObjectiveError, match="no result can be better than the best"):
         requirement(text)
+
+
+@pytest.mark.parametrize("limit", ["best-100%", "best-500%"])
+def test_a_share_below_the_best_is_less_than_all_of_it(limit):
+    with pytest.raises(ObjectiveError, match=f"a share of the best must be below 100%, got >={limit}"):
+        requirement(f"accuracy>={limit}")
+    assert requirement(f"latency_s<={limit.replace('-', '+')}")[1].settled([2.0]).limit >= 4.0
 
 
 @given(st.lists(NUMBERS, min_size=1), st.floats(0, 3))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.pareto import Fronts, dominates, fronts
-from onefold.vocabulary.ranking import LiveRanking, ranked
+from onefold.vocabulary.ranking import LiveRanking, front, ranked
 from onefold.vocabulary.records import (
     Config,
     Failure,
@@ -29,7 +29,7 @@ OBJECTIVES = [
     Objective(maximize="accuracy", require={"loss": at_most(2)}),
     Objective(minimize="loss", require={"accuracy": at_least("best-1")}),
     Objective(maximize="accuracy", minimize="loss"),
-    Objective(maximize="accuracy", minimize=("loss", "size"), require={"size": at_most(3)}),
+    Objective("accuracy", ("loss", "size"), {"size": at_most(3)}).guarded("accuracy", maximize=True),
     Objective(maximize="accuracy", minimize="loss", require={"size": at_most("best+1"), "loss": at_most(4)}),
 ]
 # Few values, so that equal results are common.
@@ -62,8 +62,8 @@ def test_fronts_that_change_are_those_computed_at_once(steps: list[tuple[bool, i
             live.add(key, losses)
             points[key] = losses
         keys = sorted(points)
-        at_once = [{keys[i] for i in front} for front in fronts([points[key] for key in keys])]
-        assert [set(front) for front in live] == at_once
+        at_once = [{keys[i] for i in layer} for layer in fronts([points[key] for key in keys])]
+        assert [set(layer) for layer in live] == at_once
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
@@ -78,6 +78,7 @@ def test_the_best_trial_is_the_first_of_the_ranking(
         live.update(trials[number])
         ranking = ranked([trials[number] for number in sorted(trials)], objective)
         assert live.best() == (ranking[0].number if ranking else None)
+        assert not (members := front(trials.values(), objective)) or ranking[0] in members, "never a dominated one"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)

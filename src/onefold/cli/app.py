@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typer
 
+from onefold.cli import agent, compress, devices, impact, knobs, queue, retrain, serving, shift, studies, train, tune
 from onefold.cli import compile as compile_command
-from onefold.cli import compress, devices, impact, knobs, queue, retrain, serving, shift, studies, train, tune
 from onefold.cli.command_group import new_app, run
 from onefold.cli.console import out
 from onefold.vocabulary.workload_reference import bundled_workloads
@@ -24,6 +24,7 @@ app.command("resume", rich_help_panel=TUNING)(studies.resume)
 app.command("list", rich_help_panel=TUNING)(studies.list_studies)
 app.command("show", rich_help_panel=TUNING)(studies.show)
 app.command("report", rich_help_panel=TUNING)(studies.write_report)
+app.command("export", rich_help_panel=TUNING)(studies.export)
 app.command("impact", rich_help_panel=TUNING)(impact.command)
 app.command("measure", rich_help_panel=DEPLOYMENT)(serving.measure)
 app.command("serve-check", rich_help_panel=DEPLOYMENT)(serving.serve_check)
@@ -31,6 +32,7 @@ app.command("compress", rich_help_panel=DEPLOYMENT)(compress.command)
 app.command("compile", rich_help_panel=DEPLOYMENT)(compile_command.compile_models)
 app.command("retrain", rich_help_panel=DEPLOYMENT)(retrain.retrain)
 app.command("shift", rich_help_panel=DEPLOYMENT)(shift.shift)
+app.add_typer(agent.app, name="agent", rich_help_panel=MACHINE)
 app.add_typer(devices.app, name="devices", rich_help_panel=MACHINE)
 app.add_typer(knobs.app, name="knobs", rich_help_panel=MACHINE)
 app.add_typer(queue.app, name="queue", rich_help_panel=MACHINE)

@@ -27,9 +27,11 @@ from onefold.study.events import (
     StudyStarted,
     Tick,
     TrialFailed,
+    TrialForked,
     TrialPromoted,
     TrialRetried,
 )
+from onefold.vocabulary.forks import fork_of
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import count, duration, metric, number, remaining, settings, share
 from onefold.vocabulary.records import Energy, Metrics
@@ -188,6 +190,9 @@ def sentence(event: StudyEvent, objective: Objective) -> str:
             seconds = event.time_s
             grant = count(event.epochs, "epoch") if seconds is None else f"{duration(seconds)} of training"
             return f"trial {event.trial} promoted to rung {event.rung}: {grant}{data}"
+        case TrialForked():
+            how = "continues" if event.rung else "starts"
+            return f"trial {event.trial} {how}: {fork_of(event.config)}"
         case RungStarted():
             return f"trial {event.trial} starts: {settings(event.config)}"
         case RungFinished():

@@ -25,18 +25,21 @@ EXPECTED = {  # by words in Typer's own messages
     "valid float": "a number",
     "valid bool": "true or false",
 }
+KNOWN_NAMES = re.compile(r"(?<=[;?]) known: ")
 UNITS = ("", "_s", "_j", "_bytes")
 
 
 def cli_message(error: OnefoldError, command: Any) -> str:
     """Return the error's message with the options of a Typer command, if any, in place of Python arguments."""
     options = {} if command is None else dict(_options(command))
-    message, separator, known = str(error).partition("; known: ")
+    message = str(error)
+    end = match.start() if (match := KNOWN_NAMES.search(message)) else len(message)
+    message, known = message[:end], message[end:]
     message = ASSIGNMENT.sub(lambda match: _assignment(match, options), message)
     message = UNDERSCORED.sub(lambda match: options.get(match[0], match[0]), message)
     if leading := LEADING.match(message):
         message = options.get(leading[0], leading[0]) + message[leading.end() :]
-    return message + separator + known
+    return message + known
 
 
 def usage_message(error: Any, arguments: Sequence[str]) -> str:

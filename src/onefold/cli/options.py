@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from onefold.serving.space import BATCH_SIZES, ServingSpace
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.preference import Preference, preference
+from onefold.vocabulary.requirement import requirement
 
 # Panels appear in the order of their first option.
 BUDGET = "Budget"
@@ -18,6 +21,8 @@ KNOBS = "Knobs"
 COMPRESSION = "Compression"
 PARALLELISM = "Parallelism"
 OUTPUT = "Output"
+
+NO_GUARD = "none"  # the value of --guard that admits every model of the front
 
 WorkloadArgument = Annotated[
     str, typer.Argument(help="FILE.py[:Class], package.module:Class, or a bundled workload (onefold workloads)")
@@ -41,6 +46,24 @@ SaveOption = Annotated[
 ]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the study (default: workload and number)", rich_help_panel=OUTPUT)
+]
+PreferOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prefer",
+        help="Of the Pareto front, hand over the best model by this goal, or by weights such as "
+        "accuracy=2,latency_s=1 (default: the knee)",
+        rich_help_panel=OBJECTIVE,
+    ),
+]
+GuardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--guard",
+        help='Bound on what is handed over of the front, such as "accuracy>=best-10%", or none; repeatable '
+        "(default: the workload's own metric within 5% of the best)",
+        rich_help_panel=OBJECTIVE,
+    ),
 ]
 AcceleratorOption = Annotated[
     str, typer.Option("--accelerator", help="Where to train: cpu, cuda, cuda:1", rich_help_panel=PARALLELISM)
@@ -106,10 +129,48 @@ CompressOption = Annotated[
     str,
     typer.Option(
         "--compress",
-        help="off; in-loop: search compression with everything else; after: compress the ten best trials",
+        help="off; in-loop: fork trials into compressed ones; after: compress the ten best trials",
         rich_help_panel=COMPRESSION,
     ),
 ]
+DistillOption = Annotated[
+    float,
+    typer.Option(
+        "--distill",
+        help="Weight of the uncompressed network's class scores in the loss of fine-tuning, such as 0.5",
+        rich_help_panel=COMPRESSION,
+    ),
+]
+TakeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--take",
+        help="Select this variant whatever it costs, such as int8, sparsity-0.8-int8 or plain",
+        rich_help_panel=COMPRESSION,
+    ),
+]
+AllowSlowerOption = Annotated[
+    str,
+    typer.Option("--allow-slower", help="How much slower a variant may be, such as 10%", rich_help_panel=COMPRESSION),
+]
+MaxMetricLossOption = Annotated[
+    float,
+    typer.Option(
+        "--max-metric-loss", help="Largest loss of the workload's metric to accept", rich_help_panel=COMPRESSION
+    ),
+]
+
+
+def preference_of(prefer: str | None, guard: list[str]) -> Preference | None:
+    """Return the preference that the options describe; None without them."""
+    if prefer is None and not guard:
+        return None
+    if NO_GUARD in guard and len(guard) > 1:
+        raise InputError(
+            f"--guard none admits every model of the front; leave the other guards out, got {', '.join(guard)}"
+        )
+    bounds = None if not guard else {} if guard == [NO_GUARD] else dict(requirement(text) for text in guard)
+    return Preference(preference(prefer).weights, bounds)
 
 
 def space_up_to(largest_batch: int | None) -> ServingSpace | None:

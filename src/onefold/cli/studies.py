@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from onefold.cli import tables
 from onefold.cli.console import out, print_report
-from onefold.cli.display import display_for
-from onefold.cli.options import BUDGET, HomeOption, JsonOption, SaveOption, StudyArgument
+from onefold.cli.display import display_for, results
+from onefold.cli.options import (
+    BUDGET,
+    GuardOption,
+    HomeOption,
+    JsonOption,
+    PreferOption,
+    SaveOption,
+    StudyArgument,
+    preference_of,
+)
 from onefold.cli.study_run import check_save_folder, run
-from onefold.report import Report
+from onefold.model_folder import read_card
 from onefold.store import Store, StudyRecord
 from onefold.study import Home, Study
 from onefold.study.coordinator import DONE
@@ -23,6 +32,9 @@ from onefold.study.spec import Spec
 from onefold.study.summary import summary_of
 from onefold.vocabulary.errors import InputError, StoreError
 from onefold.vocabulary.records import Metrics, StudyState, to_json
+
+if TYPE_CHECKING:
+    from onefold.report import StudyReport
 
 
 def resume(
@@ -38,7 +50,10 @@ def resume(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Continue an interrupted study, or extend one that has ended."""
+    """Continue an interrupted study, or extend one that has ended.
+
+    For another model of its Pareto front: onefold export STUDY FOLDER --prefer GOAL
+    """
     check_save_folder(save)
     opened = Study.open(study, home=home)
     opened.on_event = display = display_for(out, opened.spec.objective, as_json)
@@ -93,9 +108,42 @@ def readable(record: StudyRecord) -> StudyRecord:
     return record
 
 
-def show(study: StudyArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+def show(
+    study: StudyArgument,
+    front: Annotated[bool, typer.Option("--front", help="Show all trials of the Pareto front, and no others")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show the report of a study as text: its best trials, its failures, its cost."""
-    print_report(report_of(study, home, "all" if as_json else "none"), as_json)
+    from onefold.report import FrontReport
+
+    report = report_of(study, home, "all" if as_json and not front else "none")
+    print_report(FrontReport(report.summary) if front else report, as_json)
+
+
+def export(
+    study: StudyArgument,
+    folder: Annotated[Path, typer.Argument(help="Folder to write the model into")],
+    trial: Annotated[int | None, typer.Option(help="Trial to export (default: the one handed over)")] = None,
+    prefer: PreferOption = None,
+    guard: GuardOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the model of a trial into a folder; with devices, measured and ready to serve.
+
+    --prefer and --guard choose from the Pareto front again.
+    """
+    opened = Study.open(study, home=home)
+    with nullcontext() if as_json else out.status(f"exporting from {study} …"):
+        opened.export(folder, trial, prefer=preference_of(prefer, guard or []))
+    card = read_card(folder)
+    if as_json:
+        out.out(json.dumps(card))
+    else:
+        metrics = results(card["metrics"], opened.spec.objective)
+        out.print(f"trial {card['trial']}: {metrics}", soft_wrap=True)
+        out.print(f"saved   {folder}", soft_wrap=True)
 
 
 def write_report(
@@ -126,7 +174,7 @@ def write_report(
     out.print(f"written to {output}", soft_wrap=True)
 
 
-def report_of(study: str, home: Path | None, epochs: Literal["all", "curves", "none"]) -> Report:
+def report_of(study: str, home: Path | None, epochs: Literal["all", "curves", "none"]) -> StudyReport:
     """Return the report of a study as it stands; `epochs` says which ones its form needs."""
     from onefold.report import StudyReport
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import typer
@@ -11,10 +10,10 @@ from rich.text import Text
 from onefold.cli import tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, results
+from onefold.model_folder import check_target
 from onefold.report import phrases
 from onefold.study import Result, Study
-from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.quantities import duration, settings
+from onefold.vocabulary.quantities import duration, metric, settings
 from onefold.vocabulary.ranking import ranked
 
 
@@ -38,13 +37,8 @@ def run(study: Study, display: Display, as_json: bool, save: Path | None) -> Non
 
 def check_save_folder(save: Path | None) -> None:
     """Raise InputError, before any training, if a model cannot be saved in this folder."""
-    if save is None:
-        return
-    nearest = next(path for path in (save.absolute(), *save.absolute().parents) if os.access(path, os.F_OK))
-    if not nearest.is_dir():
-        raise InputError(f"--save expects a folder, but {nearest} is a file; give another folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"--save expects a writable folder, but {nearest} is not writable; give another folder")
+    if save is not None:
+        check_target(save, "save")
 
 
 def _print_best_so_far(study: Study) -> None:
@@ -64,6 +58,9 @@ def _print_best_so_far(study: Study) -> None:
 def _print_result(result: Result) -> None:
     out.print()
     out.print(tables.best_trials(result.ranking, result.objective))
+    if result.ranking and result.best.metrics != result.ranking[0].metrics:
+        note = phrases.remeasured(result.ranking[0], result.best, result.objective.metrics, metric)
+        out.print(Text(note, style="dim"), soft_wrap=True)
     out.print()
     recommendation = result.recommendation
     if not result.is_feasible:
@@ -80,7 +77,7 @@ def _print_result(result: Result) -> None:
         out.print(f"front   trials {front}: none is dominated by another (Pareto front)", soft_wrap=True)
     for device, surface in result.surfaces.items():
         out.print(f"serving {device}: {phrases.serving(surface)}", soft_wrap=True)
-    for reason in recommendation.reasons if recommendation is not None and result.surfaces else ():
+    for reason in recommendation.reasons if recommendation is not None else ():
         out.print(f"why     {reason}", soft_wrap=True)
     if result.shortlist is not None:
         folder = f"; in {result.compressed}" if result.compressed is not None else ""

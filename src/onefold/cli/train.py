@@ -25,8 +25,8 @@ from onefold.cli.options import (
 from onefold.cli.study_run import check_save_folder, run
 from onefold.study.api import single_trial
 from onefold.study.tunable import Tunable
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.knobs import KnobOptions
-from onefold.vocabulary.objective import Budget
 
 
 def train(

@@ -12,40 +12,52 @@ from onefold.cli.console import out
 from onefold.cli.display import display_for
 from onefold.cli.options import (
     BUDGET,
+    COMPRESSION,
     OBJECTIVE,
     OUTPUT,
     PARALLELISM,
     SEARCH,
     SERVING,
     AcceleratorOption,
+    AllowSlowerOption,
     CompressOption,
+    DistillOption,
     GoalOption,
+    GuardOption,
     HomeOption,
     JsonOption,
     KnobsOption,
     LargestBatchOption,
+    MaxMetricLossOption,
     MemoryOption,
     NameOption,
     OptimizeKnobsOption,
     OptimizeServingOption,
     ParallelOption,
+    PreferOption,
     ReducedPrecisionOption,
     SaveOption,
     ScenarioOption,
+    TakeOption,
     ThreadsOption,
     WorkloadArgument,
+    preference_of,
     space_up_to,
 )
 from onefold.cli.study_run import check_save_folder, run
+from onefold.compression.selection import SelectionOptions
 from onefold.serving.options import ServingOptions
 from onefold.store.jobs import DEFAULT_TENANT
 from onefold.study import Home, ParallelismOptions, SearchOptions, Study
 from onefold.study.queue import Queue
 from onefold.study.tunable import Tunable
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.knobs import KnobOptions
-from onefold.vocabulary.objective import Budget, Objective
-from onefold.vocabulary.quantities import parse_bytes
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.preference import Preference
+from onefold.vocabulary.quantities import parse_bytes, parse_share
 from onefold.vocabulary.requirement import requirement
 
 
@@ -85,6 +97,8 @@ def tune(
         list[str] | None,
         typer.Option(help='Requirement such as "accuracy>=0.9"; repeatable', rich_help_panel=OBJECTIVE),
     ] = None,
+    prefer: PreferOption = None,
+    guard: GuardOption = None,
     search: Annotated[
         list[str] | None,
         typer.Option(
@@ -133,6 +147,18 @@ def tune(
     optimize_knobs_for: OptimizeKnobsOption = "time",
     reduced_precision: ReducedPrecisionOption = False,
     compress: CompressOption = "off",
+    fork_share: Annotated[
+        str,
+        typer.Option(help="Share of the training that forks may take, in the loop", rich_help_panel=COMPRESSION),
+    ] = "50%",
+    fork_epochs: Annotated[
+        int,
+        typer.Option(help="Epochs of a fork after each kind of pruning, in the loop", rich_help_panel=COMPRESSION),
+    ] = ForkOptions().epochs,
+    distill: DistillOption = 0.0,
+    take: TakeOption = None,
+    allow_slower: AllowSlowerOption = "2%",
+    max_metric_loss: MaxMetricLossOption = 0.01,
     parallel: ParallelOption = None,
     threads: ThreadsOption = None,
     memory: MemoryOption = None,
@@ -158,8 +184,18 @@ def tune(
     if tenant is not None and not queued:
         raise InputError("only a queued study has a tenant; submit it with: onefold submit … --tenant NAME")
     check_save_folder(save)
-    tunable = Tunable(workload).compressed(compress)
-    objective = objective_of(tunable.objective, maximize or [], minimize or [], require or [])
+    selection = SelectionOptions(max_metric_loss=max_metric_loss, allow_slower=parse_share(allow_slower), take=take)
+    forks = ForkOptions(epochs=fork_epochs, share=parse_share(fork_share), distill=distill)
+    if compress != "in-loop" and forks != ForkOptions():
+        raise InputError("--fork-share, --fork-epochs and --distill are about forks; add --compress in-loop")
+    if compress != "after" and selection != SelectionOptions():
+        raise InputError(
+            "--take, --allow-slower and --max-metric-loss select a variant after a study; add --compress after"
+        )
+    tunable = Tunable(workload)
+    objective = objective_of(
+        tunable.objective, maximize or [], minimize or [], require or [], preference_of(prefer, guard or [])
+    )
     display = display_for(out, objective, as_json)
     study = Study(
         tunable,
@@ -180,7 +216,7 @@ def tune(
             measure=measure,  # type: ignore[arg-type]
         ),
         knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
-        compress=compress,  # type: ignore[arg-type]
+        compress={"after": selection, "in-loop": forks}.get(compress, compress),  # type: ignore[arg-type]
         parallelism=ParallelismOptions(
             parallel=parallel,
             threads=threads,
@@ -199,13 +235,16 @@ def tune(
         run(study, display, as_json, save)
 
 
-def objective_of(default: Objective, maximize: list[str], minimize: list[str], require: list[str]) -> Objective:
+def objective_of(
+    default: Objective, maximize: list[str], minimize: list[str], require: list[str], prefer: Preference | None = None
+) -> Objective:
     """Return the objective that the options describe; without goals, those of the workload. Requirements are added."""
     bounds = {**default.require, **dict(requirement(text) for text in require)}
     if not maximize and not minimize:
         maximize = [goal.metric for goal in default.goals if goal.maximize]
         minimize = [goal.metric for goal in default.goals if not goal.maximize]
-    return Objective(maximize, minimize, bounds)
+        prefer = prefer or default.prefer
+    return Objective(maximize, minimize, bounds, prefer)
 
 
 def algorithm_of(values: list[str]) -> str | dict[str, str]:

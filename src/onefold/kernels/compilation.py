@@ -201,7 +201,8 @@ class Compilation:
             time_compiled = lambda: compiler.time_library(file).latency_s  # noqa: E731
         point = ServingPoint(self.options.batch_size, self.target.cores)
         is_here = self.options.remote is None
-        with nullcontext() if is_here else open_session(self.device, host(self.home.devices)) as session:
+        here, pairings = host(self.home.devices), self.home.pairings
+        with nullcontext() if is_here else open_session(self.device, here, pairings=pairings) as session:
             comparison = compare_runtimes(time_compiled, runner, source, session, self.folder, point, note)
         levels: tuple[GraphLevelResult, ...] = ()
         if self.options.compare_levels and model is not None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from onefold.agent.inference_session import open_inference_session
 from onefold.arrays.model_inputs import model_inputs
-from onefold.device.inference_session import open_inference_session
 from onefold.device.session_options import session_options
 from onefold.kernels.kernel_library import LibraryManifest, PartTensors
 from onefold.kernels.toolchain import tvm

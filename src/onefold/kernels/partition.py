@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onefold.device.inference_session import open_inference_session
+from onefold.agent.inference_session import open_inference_session
 from onefold.device.operator_costs import OperatorCost
 from onefold.device.roofline import operator_costs
 from onefold.device.session_options import session_options

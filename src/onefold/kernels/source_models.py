@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from onefold.agent.random_inputs import random_input
 from onefold.arrays.files import check_samples, read_arrays
-from onefold.device.random_inputs import random_input
 from onefold.kernels.kernel_library import digest_of
-from onefold.model_folder import Manifest, open_folder
+from onefold.model_folder import Manifest, check_target, open_folder
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
@@ -152,8 +152,7 @@ def _exported(network: Any, samples: Sequence[Any], folder: Path) -> Path:
 
 def _check_save(folder: Path, file: Path) -> None:
     """Raise InputError if the model cannot be written there: better now than after tuning."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"save must be a folder, but {folder} is a file; give another path")
+    check_target(folder, "save", is_replaced=False)
     existing = folder / deploy.MODEL
     if existing.is_file() and existing.read_bytes() != file.read_bytes():
         raise InputError(f"{folder} holds another model; save to another path, or compile {folder} itself")

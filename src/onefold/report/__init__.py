@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onefold.report.protocol import JsonDocument, Report
-    from onefold.report.study.study_report import StudyReport
+    from onefold.report.study.study_report import FrontReport, StudyReport
     from onefold.report.study.summary import Summary, summarize
 
-__all__ = ["JsonDocument", "Report", "StudyReport", "Summary", "summarize"]
+__all__ = ["FrontReport", "JsonDocument", "Report", "StudyReport", "Summary", "summarize"]
 
 # Imported on first use: a retraining writes one report, in the last second of its window.
 _MODULES = {
     **dict.fromkeys(("JsonDocument", "Report"), "protocol"),
     **dict.fromkeys(("Summary", "summarize"), "study.summary"),
-    "StudyReport": "study.study_report",
+    **dict.fromkeys(("FrontReport", "StudyReport"), "study.study_report"),
 }
 
 

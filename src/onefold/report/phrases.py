@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import StepWindow
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.records import Energy, Grant
+from onefold.vocabulary.records import Energy, Grant, Trial
 from onefold.vocabulary.requirement import Bound
 from onefold.vocabulary.serving import OptimizeFor, Surface
 
@@ -37,6 +39,16 @@ def energy_with_source(known: Energy) -> str:
     """Format an energy with its source in one word: "≈ 1.2 kJ (modelled)"."""
     amount = energy(known)
     return amount if amount == quantities.MISSING else f"{amount} ({known.source})"
+
+
+def remeasured(compared: Trial, best: Trial, metrics: Iterable[str], format: Callable[[str, float], str]) -> str:
+    """Say that the model of the best trial was measured again, and its values that differ from the compared ones."""
+    again = [name for name in metrics if best.metrics.get(name) != compared.metrics.get(name)]
+    values = ", ".join(f"{name} {format(name, best.metrics[name])}" for name in again if name in best.metrics)
+    return (
+        f"These figures are as they were measured alike for all trials; the model of trial {best.number} was measured "
+        "again, more precisely, to be handed over" + (f": {values}." if values else ".")
+    )
 
 
 def step(window: StepWindow) -> str:

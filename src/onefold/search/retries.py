@@ -60,7 +60,7 @@ class RetryingScheduler:
             self._scheduler.tell(trial, rung, metrics)
             return
         self._running.discard(trial)
-        if metrics is not None:
+        if metrics is not None and self._assignments[key].fork is None:  # forks are compared with forks alone
             self._candidates.append(key)
 
     def end_trials(self) -> None:
@@ -87,7 +87,7 @@ class RetryingScheduler:
         above = {
             other: assignment
             for (other, at), assignment in self._assignments.items()
-            if at == rung + 1 and assignment.bracket == bracket and other != trial
+            if at == rung + 1 and assignment.bracket == bracket and other != trial and assignment.fork is None
         }
         promoted = [metrics for other in above if (metrics := self._results.get((other, rung))) is not None]
         own = self._results[trial, rung]

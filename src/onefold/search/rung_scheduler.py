@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import BudgetError, unknown
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.forks import Fork
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Grant, Metrics, TrialState
 from onefold.vocabulary.standings import standings
 
@@ -28,6 +30,8 @@ class RungAssignment:
     level: int
     trial: int | None = None
     side_by_side: int | None = None  # rungs that can run in parallel from here on, if known
+    fork: Fork | None = None  # if it is the rung of a fork
+    fork_epochs: int = 0  # epochs that the fork trains after those of its parent
 
 
 class Idle(Enum):
@@ -67,6 +71,7 @@ class Bracket:
     levels: tuple[int, ...]
     keep: int | None = None  # trials promoted from a rung; None for the best 1/eta
     arms: tuple[tuple[int, ...], ...] = ()  # groups of trials; if any, `keep` of each are promoted
+    pairs: tuple[tuple[tuple[int, int], ...], ...] = ()  # by arm: trials to compare with trials of the first arm
     members: list[list[int]] = field(default_factory=list)  # trials of each rung
     missing: list[int] = field(default_factory=list)  # members of each rung without a result
     pending: list[deque[int]] = field(default_factory=list)  # trials of each rung that are promoted but not assigned
@@ -83,7 +88,6 @@ class SynchronousScheduler:
         self._brackets = [bracket for batch in batches for bracket in batch]
         numbers = iter(range(len(self._brackets)))
         self._open = deque([next(numbers) for _ in batch] for batch in batches)  # brackets without an end, by batch
-        self._alone = {batch[0] for batch in self._open if len(batch) == 1}
         self._eta = eta
         self._objective = objective
         self._slots = slots
@@ -110,17 +114,22 @@ class SynchronousScheduler:
         return Idle.END
 
     def _ask_bracket(self, number: int) -> RungAssignment | Idle:
-        bracket, is_only = self._brackets[number], number in self._alone
+        bracket = self._brackets[number]
         for rung, level in enumerate(bracket.levels):
             members = bracket.members[rung]
             if rung == 0 and len(members) < bracket.size:
-                return RungAssignment(number, 0, level, side_by_side=bracket.size if is_only else None)
+                return RungAssignment(number, 0, level, side_by_side=self._side_by_side(number, bracket.size))
             if bracket.pending[rung]:
                 trial = bracket.pending[rung].popleft()
-                return RungAssignment(number, rung, level, trial, side_by_side=len(members) if is_only else None)
+                return RungAssignment(number, rung, level, trial, side_by_side=self._side_by_side(number, len(members)))
             if bracket.missing[rung]:
                 return Idle.WAIT
         return Idle.END
+
+    def _side_by_side(self, number: int, members: int) -> int:
+        """Return how many rungs can run in parallel from here on: of this bracket, and of others of its batch."""
+        others = (self._brackets[other] for other in self._open[0] if other != number)
+        return members + sum(max(other.size - len(other.members[0]), *other.missing) for other in others)
 
     def start(self, trial: int, assignment: RungAssignment) -> None:
         self._join(trial, self._brackets[assignment.bracket], 0)
@@ -145,8 +154,10 @@ class SynchronousScheduler:
             return
         keep = bracket.keep or _promotions(len(members), self._eta, self._slots)
         arms = bracket.arms or (tuple(members),)
-        best = [trial for arm in arms for trial in self._best(arm, rung, keep)]
-        for trial in dict.fromkeys(best):
+        promoted = [trial for arm in arms for trial in self._best(arm, rung, keep)]
+        for pairs in bracket.pairs:
+            promoted += self._best_pairs(pairs, rung, keep)
+        for trial in dict.fromkeys(promoted):
             self._join(trial, bracket, rung + 1)
             bracket.pending[rung + 1].append(trial)
         self._changed.update(members)
@@ -155,6 +166,12 @@ class SynchronousScheduler:
         candidates = [(trial, metrics) for trial in trials if (metrics := self._results.get((trial, rung))) is not None]
         order = self._objective.order([metrics for _, metrics in candidates])
         return [candidates[i][0] for i in order[:keep]]
+
+    def _best_pairs(self, pairs: Sequence[tuple[int, int]], rung: int, keep: int) -> list[int]:
+        """Return the trials of the pairs with the best trials on either side, so that neither side has an advantage."""
+        known = [pair for pair in pairs if all(self._results.get((trial, rung)) is not None for trial in pair)]
+        sides = [self._best([pair[side] for pair in known], rung, keep) for side in (0, 1)]
+        return [trial for pair in known if pair[0] in sides[0] or pair[1] in sides[1] for trial in pair]
 
     def end_trials(self) -> None:
         for bracket in self._brackets:
@@ -188,7 +205,7 @@ class AsynchronousScheduler:
         self._levels = levels
         self._eta = eta
         self._limit = self._batches.pop(0)
-        self._trials = 0
+        self._trials: list[int] = []
         self._arrivals: list[list[int]] = [[] for _ in levels]  # trials that ended each rung, in order of arrival
         self._standings = [standings(objective) for _ in levels]  # of each rung, by arrival
         self._ends: dict[int, TrialState] = {}  # of trials that cannot be promoted: failed or done
@@ -200,7 +217,7 @@ class AsynchronousScheduler:
         for rung in range(len(self._levels) - 2, -1, -1):
             if (assignment := self._promotion(rung, at_least=0)) is not None:
                 return assignment
-        if self._trials < self._limit:
+        if len(self._trials) < self._limit:
             return RungAssignment(0, 0, self._levels[0])
         if self._running:
             return Idle.WAIT
@@ -227,7 +244,7 @@ class AsynchronousScheduler:
         self._changed.add(trial)
 
     def start(self, trial: int, assignment: RungAssignment) -> None:  # noqa: ARG002 - all begin at the lowest rung
-        self._trials += 1
+        self._trials.append(trial)
         self._run(trial)
 
     def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
@@ -242,7 +259,7 @@ class AsynchronousScheduler:
         self._changed.add(trial)
 
     def end_trials(self) -> None:
-        self._limit = self._trials
+        self._limit = len(self._trials)
         self._batches.clear()
 
     def state(self, trial: int) -> TrialState:
@@ -254,12 +271,12 @@ class AsynchronousScheduler:
         changed, self._changed = self._changed, set()
         if self._is_over is not self._was_over:  # those that waited are stopped, or wait again
             self._was_over = self._is_over
-            changed = set(range(self._trials))
+            changed = set(self._trials)
         return changed
 
     @property
     def _is_over(self) -> bool:
-        return not self._running and self._trials >= self._limit
+        return not self._running and len(self._trials) >= self._limit
 
 
 RUNG_SCHEDULES = ("none", "halving", "hyperband", "asha", "top-k")
@@ -274,6 +291,7 @@ def rung_scheduler(
     top_k: int = 3,
     slots: int = 1,
     arms: Sequence[Sequence[int]] = (),
+    pairs: Sequence[Sequence[tuple[int, int]]] = (),
 ) -> RungScheduler:
     """Return the scheduler of that name.
 
@@ -285,6 +303,8 @@ def rung_scheduler(
         top_k: Trials that "top-k" promotes.
         slots: Rungs that run in parallel.
         arms: Groups of trials of the first batch; the top k of each are promoted.
+        pairs: By arm, pairs of its trials and trials of the first arm; the pairs with the top k trials of either side
+            are promoted too, so that both trials can be compared.
 
     Raises:
         BudgetError: An unknown name, or arms without "top-k".
@@ -296,6 +316,7 @@ def rung_scheduler(
     brackets = [_brackets(rungs, budget, trials, top_k) for trials in trial_batches]
     for bracket in brackets[0] if arms else ():
         bracket.arms = tuple(tuple(arm) for arm in arms)
+        bracket.pairs = tuple(tuple(group) for group in pairs)
     return SynchronousScheduler(brackets, budget.eta, objective, slots)
 
 

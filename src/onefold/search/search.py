@@ -4,29 +4,35 @@
     while (decision := search.ask()) is not None:
         search.tell(decision.number, {"loss": f(decision.config)})
 
-**The rule.** Decisions are numbered. Decision `d` depends on the results of decisions `0 … d - window` and on no
-others, however early those arrive; if the scheduler needs more, it gets them one by one in the order of their numbers.
-So decisions depend on the seed and on the results, never on which worker was faster, and a resumed study decides as an
-uninterrupted one. The window is how many rungs may run at the same time.
+**The rule.** Results are learned one by one in a planned order (`result_order.py`), however early others arrive. A
+decision is made when fewer than `window` results are pending; if the scheduler needs more of them, it waits for the
+next in that order. So decisions depend on the seed and on the results, never on which worker was faster, and a resumed
+study decides as an uninterrupted one. The window is how many rungs may run at the same time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from onefold.search.algorithms import create_searcher
+from onefold.search.forking import ForkingScheduler, ForkPlan
+from onefold.search.result_order import ResultOrder
 from onefold.search.retries import RetryingScheduler
-from onefold.search.rung_scheduler import Idle, RungAssignment, rung_scheduler
+from onefold.search.rung_scheduler import Idle, RungAssignment, RungScheduler, rung_scheduler, work_of
 from onefold.search.searcher import Observation, SpaceExhausted
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import BudgetError, SpaceError
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.forks import fork_of
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config, Grant, Metrics, Refusal, TrialState
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.standings import SettledObjective
 from onefold.vocabulary.workload import reason_against
 
 Algorithm = str | Mapping[str, str]
+ResultsBy = Literal["number", "work"]  # results are learned as if rungs took equally long, or as long as their work
 MAX_REFUSALS = 200
 MAX_REPEATS = 50
 
@@ -62,11 +68,15 @@ class Search:
         seed: int = 0,
         window: int = 1,
         slots: int = 1,
+        results_by: ResultsBy = "work",
+        from_scratch: bool = False,
         check: Callable[[Config], None] = lambda config: None,  # noqa: ARG005
         trial_batches: Sequence[int] = (),
         warm_start: Sequence[Observation] = (),
         first: Sequence[Config] = (),
         arms: Sequence[Sequence[int]] = (),
+        pairs: Sequence[Sequence[tuple[int, int]]] = (),
+        forks: ForkPlan | None = None,
     ) -> None:
         if not len(space):
             raise SpaceError("the space is empty: give it at least one Float, Int or Choice")
@@ -79,12 +89,20 @@ class Search:
         self._check = check
         self._searcher = create_searcher(algorithm, space, seed, len(objective.goals))
         batches = tuple(trial_batches) or (self.budget.trials,)
-        scheduler = rung_scheduler(rungs, self.budget, objective, batches, top_k=top_k, slots=slots, arms=arms)
+        scheduler: RungScheduler = rung_scheduler(
+            rungs, self.budget, objective, batches, top_k=top_k, slots=slots, arms=arms, pairs=pairs
+        )
+        if forks is not None:
+            scheduler = ForkingScheduler(scheduler, forks, self.budget, objective, batches)
         self._scheduler = RetryingScheduler(scheduler, objective, self.budget.top_level)
         self._decisions: list[Decision] = []
         self._results: dict[int, Metrics | None] = {}
-        self._shown = 0  # results that the algorithm and the scheduler have seen, in the order of decisions
+        self._results_by = results_by
+        self._from_scratch = from_scratch or self.budget.fresh
+        self._pending = ResultOrder(slots)  # what the algorithm and the scheduler have not learned
         self._configs: list[Config] = []  # by trial
+        self._draws: dict[int, int] = {}  # by dense trial: how many were drawn before it
+        self._grants: dict[int, dict[int, Grant]] = {}  # by trial and level
         self._observations: dict[int, list[tuple[Observation, Metrics]]] = {}  # by level
         self._level_objectives: dict[int, SettledObjective] = {}  # by level, relative to the best result so far
         self._rungs: dict[int, int] = {}
@@ -109,8 +127,8 @@ class Search:
         `past` is what an earlier process decided at this point; it is taken instead of a new draw.
         """
         number = len(self._decisions)
-        while self._shown < number - self._window + 1:
-            if not self._show_next():
+        while len(self._pending) >= self._window:
+            if not self._learn_next():
                 return None
         while True:
             assignment = self._scheduler.ask()
@@ -118,7 +136,7 @@ class Search:
                 self._over = True
                 return None
             if assignment is Idle.WAIT:
-                if not self._show_next():
+                if not self._learn_next():
                     return None
                 continue
             assert isinstance(assignment, RungAssignment)
@@ -128,7 +146,7 @@ class Search:
                 self.is_exhausted = True
                 self._scheduler.end_trials()
                 continue
-            self._decisions.append(decision)
+            self._add(decision)
             return decision
 
     def retry(self, number: int) -> Decision:
@@ -140,7 +158,7 @@ class Search:
         """
         failed = self._decisions[number]
         decision = replace(failed, number=len(self._decisions), is_new=False, refusals=(), redraws=0)
-        self._decisions.append(decision)
+        self._add(decision)
         self._scheduler.retry(failed.trial, failed.rung)
         self._over = False
         return decision
@@ -153,18 +171,34 @@ class Search:
             self.objective.check(metrics)
         self._results.setdefault(number, metrics)
 
-    def _show_next(self) -> bool:
-        if self._shown not in self._results:
+    def _add(self, decision: Decision) -> None:
+        self._decisions.append(decision)
+        self._pending.add(decision.number, self._work(decision) if self._results_by == "work" else 1.0)
+
+    def _work(self, decision: Decision) -> float:
+        """Return the work of a rung after that of its trial at lower levels, or after that of a fork's parent."""
+        fork, level = fork_of(decision.config), decision.grant.level
+        if fork is not None:
+            return work_of(decision.grant, self._grants[fork.parent][level])
+        lower = [] if self._from_scratch else [known for known in self._grants[decision.trial] if known < level]
+        return work_of(decision.grant, self._grants[decision.trial][max(lower)] if lower else None)
+
+    def _learn_next(self) -> bool:
+        """Learn the result that comes next; return False if it has not arrived."""
+        number = self._pending.next
+        if number is None or number not in self._results:
             return False
-        decision, metrics = self._decisions[self._shown], self._results[self._shown]
-        self._shown += 1
+        self._pending.learn_next()
+        decision, metrics = self._decisions[number], self._results[number]
         self._scheduler.tell(decision.trial, decision.rung, metrics)
         self._tell_searcher(decision, metrics)
         return True
 
     def _tell_searcher(self, decision: Decision, metrics: Metrics | None) -> None:
+        if decision.trial not in self._draws:
+            return  # a fork
         level = decision.grant.level
-        seen = Observation(decision.trial, level, decision.config, None)
+        seen = Observation(self._draws[decision.trial], level, decision.config, None)
         if metrics is None:
             self._searcher.tell(seen)
             return
@@ -182,21 +216,25 @@ class Search:
         redraws = 0
         if new and past is not None and not past.is_new:
             raise SpaceExhausted  # as when this was decided
+        draw = len(self._draws)
         if not new:
             config = self._configs[trial]
+        elif assignment.fork is not None:
+            config = assignment.fork.config(self._configs[assignment.fork.parent])
         elif past is not None:
             config, refusals, redraws = past.config, past.refusals, past.redraws
             self._known.update(refusal.config.digest for refusal in refusals)
-            if trial >= len(self._first):
-                self._searcher.recall(trial, config, redraws)
+            if draw >= len(self._first):
+                self._searcher.recall(draw, config, redraws)
         else:
-            config, refusals, redraws = self._draw(trial)
+            config, refusals, redraws = self._draw(draw)
         if new:
             self._scheduler.start(trial, assignment)
             self._configs.append(config)
-            self._known.add(config.digest)
-        rung = self._rungs[trial] = self._rungs.get(trial, 0) + 1
-        grant = self.budget.grant(assignment.level, rung)
+            if assignment.fork is None:
+                self._draws[trial] = draw
+                self._known.add(config.digest)
+        grant = self._grant(trial, assignment)
         return Decision(
             number,
             trial,
@@ -210,13 +248,23 @@ class Search:
             redraws,
         )
 
-    def _draw(self, trial: int) -> tuple[Config, tuple[Refusal, ...], int]:
-        if trial < len(self._first):
-            return self._first[trial], (), 0
+    def _grant(self, trial: int, assignment: RungAssignment) -> Grant:
+        """Return what a rung may spend: a fork what its parent had, and its own epochs on all of the data."""
+        if assignment.fork is not None:
+            parent = self._grants[assignment.fork.parent][assignment.level]
+            return replace(parent, epochs=parent.epochs + assignment.fork_epochs, fresh=True)
+        rung = self._rungs[trial] = self._rungs.get(trial, 0) + 1
+        grant = self.budget.grant(assignment.level, rung)
+        self._grants.setdefault(trial, {})[assignment.level] = grant
+        return grant
+
+    def _draw(self, number: int) -> tuple[Config, tuple[Refusal, ...], int]:
+        if number < len(self._first):
+            return self._first[number], (), 0
         refusals: list[Refusal] = []
         repeats = redraws = 0
         while True:
-            config = self._searcher.ask(trial, redraws)
+            config = self._searcher.ask(number, redraws)
             if config.digest in self._known:
                 repeats += 1
                 if repeats > max(MAX_REPEATS, 2 * len(self._known)) or len(self._known) >= self.space.size:

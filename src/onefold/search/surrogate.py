@@ -16,7 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState, create_trial
 
 from onefold.search.optuna_study import REQUIREMENT, SpaceCodec, create_study
-from onefold.vocabulary.pareto import crowding, fronts
+from onefold.vocabulary.pareto import fronts, spread
 from onefold.vocabulary.records import Config
 
 Coded = Mapping[str, float]
@@ -163,6 +163,5 @@ def _by_quality(entries: Sequence[_SurrogateTrial]) -> list[_SurrogateTrial]:
     losses = [entry.losses or () for entry in feasible]
     order: list[int] = []
     for front in fronts(losses):
-        distance = dict(zip(front, crowding([losses[i] for i in front])))
-        order += sorted(front, key=lambda i: (-distance[i], i))
+        order += [front[at] for at in spread([losses[i] for i in front])]
     return [feasible[i] for i in order] + violating

@@ -11,6 +11,7 @@ HOME/studies/NAME/forms/              what an impact analysis measured: impact.h
 HOME/studies/NAME/report.html
 HOME/devices/                         devices that the user added, and this machine's calibration
 HOME/written/                         the digests of the model folders that this home wrote
+HOME/pairings/NAME.json               how the agent of a device is reached: a secret
 HOME/measuring.lock                   held during a measurement
 HOME/queue.lock, HOME/queue.log       held by the process that serves the queue, and its log
 HOME/queue.server                     the identity of that process
@@ -66,6 +67,11 @@ class Home:
     def devices(self) -> Path:
         """Return the folder of the user's own devices."""
         return self.path / "devices"
+
+    @property
+    def pairings(self) -> Path:
+        """Return the folder of the pairings with agents, which are secrets."""
+        return self.path / "pairings"
 
     def folder(self, name: str) -> Path:
         """Return the folder of a study, whether it exists or not."""

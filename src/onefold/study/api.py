@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from onefold.compression.selection import SelectionOptions
 from onefold.search import Algorithm
 from onefold.serving.options import ServingOptions
 from onefold.store.home import Home
@@ -16,9 +17,11 @@ from onefold.study.result import Result
 from onefold.study.study import DeviceLike, Study
 from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.vocabulary.argument_checks import suggest_keywords
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import BudgetError, InputError
+from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.knobs import KnobOptions
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Value
 from onefold.vocabulary.space import Choice, Space
 
@@ -37,7 +40,7 @@ def tune(
     search: Algorithm | SearchOptions = "tpe",
     serving: ServingOptions | None = None,
     knobs: str | KnobOptions = "on",
-    compress: CompressMode = "off",
+    compress: CompressMode | ForkOptions | SelectionOptions = "off",
     parallelism: ParallelismOptions | None = None,
     seed: int = 0,
     name: str | None = None,
@@ -58,8 +61,9 @@ def tune(
         search: The search algorithm by name, or all search options.
         serving: How serving points are searched and judged; needs a device.
         knobs: "on", "off", "probe" or "recall", or all knob options.
-        compress: "off"; "in-loop" to search the compression recipe with everything else; "after" to compress the best
-            trials when the study has ended.
+        compress: "off"; "in-loop" to fork trials into compressed variants while they are tuned; "after" to compress the
+            best trials when the study has ended; a `ForkOptions` means "in-loop" with these options, and a
+            `SelectionOptions` "after" with these options of the selection.
         parallelism: Where trials run and how many in parallel; by default measured.
         seed: The seed of all decisions. The same seed and results give the same decisions.
         name: The name of the study; by default the workload's name and a number.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from onefold.engine import Call, CallFailed, CallFinished, CallReported, Engine, Event
+from onefold.engine import CallFailed, CallFinished, CallReported, Engine, Event
 from onefold.search import Decision, Search
 from onefold.serving.export import Exported
 from onefold.serving.trial_measurement import TrialMeasurement
@@ -28,19 +28,19 @@ from onefold.study.events import (
     StudyProgress,
     Tick,
     TrialFailed,
+    TrialForked,
     TrialPromoted,
     TrialRetried,
 )
 from onefold.study.failure_log import logged
 from onefold.study.interrupts import Interrupts
+from onefold.study.rung_calls import RungCalls
 from onefold.study.spec import Spec
 from onefold.study.trial_ledger import TrialLedger
-from onefold.study.worker_calls import export_and_train
-from onefold.training import calls
-from onefold.training.assignment import Assignment
+from onefold.vocabulary.budget import BudgetUse
 from onefold.vocabulary.errors import MeasuringFailed, ModelError, ObjectiveError, StoreError
+from onefold.vocabulary.forks import ENCODED_BYTES, PackedSize, fork_of
 from onefold.vocabulary.knobs import KnobRecord
-from onefold.vocabulary.objective import BudgetUse
 from onefold.vocabulary.ranking import best_epoch
 from onefold.vocabulary.records import (
     Epoch,
@@ -90,8 +90,10 @@ class Coordinator:
         self._earlier_s = elapsed_s  # of earlier runs
         self._began: float | None = None  # when the first rung of this run started
         self._ledger = TrialLedger(name, spec, store)
+        self._calls = RungCalls(spec, store, self._ledger, folder, measurement)
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
+        self._packed: dict[int, float] = {}  # by trial: size of the packed model after the rung that runs
 
     @property
     def elapsed_s(self) -> float:
@@ -219,26 +221,9 @@ class Coordinator:
         self._ledger.start(decision, self.elapsed_s)
         rung = self._ledger.rung(decision)
         trial = self._ledger.trial(rung.trial)
-        work = Assignment(
-            trial=rung.trial,
-            rung=rung.rung,
-            config=trial.config,
-            grant=rung.grant,
-            seed=self._spec.seed,
-            threads=rung.threads,
-            max_epochs=self._spec.budget.max_epochs,
-            objective=self._spec.epoch_objective,
-            comparable_since=self._ledger.comparable_since(rung),
-            knobs=self._spec.knobs,
-            remembered=tuple(self._store.knob_memories()) if self._spec.knobs.mode in ("on", "recall") else (),
-        )
-        if self._measurement is not None and not self._measurement.knows(rung.trial):
-            call = Call(export_and_train, ((work,), f"models/{rung.trial:05d}.onnx"), cores=rung.threads)
-        else:
-            call = Call(calls.train, ((work,),), cores=rung.threads)
-        self._running[self._engine.start(call)] = decision
-        grant = rung.grant
-        event = RungStarted if rung.rung == 0 else TrialPromoted
+        self._running[self._engine.start(self._calls.of(rung))] = decision
+        grant, is_fork = rung.grant, fork_of(trial.config) is not None
+        event = TrialForked if is_fork else RungStarted if rung.rung == 0 else TrialPromoted
         self._on_event(
             event(
                 self.progress, rung.trial, rung.rung, grant.level, trial.config, grant.epochs, grant.data, grant.time_s
@@ -255,6 +240,8 @@ class Coordinator:
                 self._measurement.take(replace(event.value, model=str(self._folder / event.value.model)))
         elif isinstance(event, CallReported) and isinstance(event.value, KnobRecord):
             self._handle_knobs(event.value)
+        elif isinstance(event, CallReported) and isinstance(event.value, PackedSize):
+            self._packed[event.value.trial] = float(event.value.encoded_bytes)
         elif isinstance(event, CallReported):
             self._handle_epoch(event.value, event.run)
         elif isinstance(event, CallFinished):
@@ -264,7 +251,7 @@ class Coordinator:
 
     def _handle_epoch(self, epoch: Epoch, run: int) -> None:
         decision = self._running[run]
-        reported = (*epoch.metrics, *self._spec.serving_metrics)
+        reported = (*epoch.metrics, *self._spec.measured_metrics)
         missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._ledger.has_epochs)
         if missing is not None:
             self._engine.stop(run)
@@ -279,11 +266,11 @@ class Coordinator:
         Raises ObjectiveError if that is the first report of the first trial: then none will have it.
         """
         names = sorted(reported)
+        if is_first:
+            self._spec.check_metrics(names)
         try:
             self._spec.objective.check(names)
         except ObjectiveError:
-            if is_first:
-                raise
             missing = ", ".join(name for name in self._spec.objective.inputs if name not in names)
             reason = f"the trial lacks a metric of the objective: {missing}; it reported {', '.join(names)}"
             return Failure(FailureKind.RAISED, reason)
@@ -302,6 +289,8 @@ class Coordinator:
         # A trial with all its epochs may have nothing left to do at a higher level: it keeps its result.
         standing = self._ledger.trial(rung.trial).metrics
         metrics = best_epoch(epochs, self._spec.epoch_objective).metrics if epochs else standing
+        if rung.trial in self._packed:
+            metrics = {**metrics, ENCODED_BYTES: self._packed.pop(rung.trial)}
         if metrics and self._measurement is not None:
             try:
                 metrics = {**metrics, **self._measurement.metrics(rung.trial)}
@@ -313,9 +302,12 @@ class Coordinator:
         if not metrics:
             self._handle_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
             return
-        missing = self._missing_metric(metrics, is_first=rung.trial == 0 and not self._ledger.has_results)
+        absent = "" if self._measurement is None else self._measurement.absent(rung.trial)
+        is_first = rung.trial == 0 and not self._ledger.has_results and not absent
+        missing = self._missing_metric(metrics, is_first=is_first)
         if missing is not None:
-            self._handle_failure(decision, missing, retry=False)
+            reason = absent or missing.reason
+            self._handle_failure(decision, replace(missing, reason=reason), retry=False)
             return
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
         self._on_event(RungFinished(self.progress, rung.trial, rung.rung, rung.grant.level, metrics))

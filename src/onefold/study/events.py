@@ -94,6 +94,13 @@ class TrialPromoted(RungStarted):
 
 
 @dataclass(frozen=True)
+class TrialForked(RungStarted):
+    """The checkpoint of a trial is compressed: by a fork, which is a trial of its own."""
+
+    kind = "fork"
+
+
+@dataclass(frozen=True)
 class EpochFinished(StudyEvent):
     """A trial finished an epoch."""
 

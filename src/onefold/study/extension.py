@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from onefold.store import StudyRecord
 from onefold.study.coordinator import DONE, EXHAUSTED
 from onefold.study.spec import Spec
+from onefold.vocabulary.budget import BudgetUse
 from onefold.vocabulary.errors import BudgetError
-from onefold.vocabulary.objective import BudgetUse
 from onefold.vocabulary.records import Measurement, Rung, StudyState, Trial
 
 

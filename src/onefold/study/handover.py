@@ -8,34 +8,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from onefold.device import runtime
 from onefold.device.host import host
 from onefold.engine import Call, Engine, run_call
 from onefold.engine.failure_mapping import failure_of
-from onefold.model_folder import PROFILE, REFERENCE, new_generation
+from onefold.model_folder import PROFILE, REFERENCE
 from onefold.report import StudyReport, Summary
-from onefold.serving import deploy
-from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home
 from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, StageStarted, StudyEnded
-from onefold.study.result import Result, is_same_model, keep_best, read_card, write_card
+from onefold.study.model_writer import ModelWriter
+from onefold.study.result import Result, is_same_model, keep_best, read_card
 from onefold.study.spec import Spec
 from onefold.study.summary import open_epochs, summary_of
 from onefold.study.tunable import Tunable
-from onefold.study.worker_calls import export_trained, profile_retraining
+from onefold.study.worker_calls import profile_retraining
 from onefold.training import calls
-from onefold.training.assignment import Assignment
 from onefold.training.trial_files import best_weights_file, trial_files
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.errors import DeviceError, ModelError, StoreError, StudyFailed
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.quantities import duration
-from onefold.vocabulary.ranking import leaderboard
-from onefold.vocabulary.records import Epoch, Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
-from onefold.vocabulary.serving import Surface
+from onefold.vocabulary.ranking import front, leaderboard
+from onefold.vocabulary.records import Epoch, Failure, FailureKind, StudyState, Trial, TrialState, to_json
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
 # Seconds to profile a model for retrainings, at most and at least, and the share of the study's duration.
@@ -77,7 +73,7 @@ class Handover:
         winner = self._winner(self.store.trials(record.name), record)
         if winner is None:
             return
-        card, written = self._card(record, winner, {}), read_card(self.folder)
+        card, written = self._writer(record).card(winner, {}), read_card(self.folder)
         if is_same_model({**written, "test": {}}, card):
             card = written
         else:
@@ -92,20 +88,22 @@ class Handover:
             self.store.save_study(replace(record, state=StudyState.FAILED, reason=reason))
             page = self._write_report(record.name)[0]
             raise StudyFailed(f"the study {record.name!r} has no model: {reason}; its report: {page}")
-        test = self._test(winner)
-        card = self._card(record, winner, test)
+        writer = self._writer(record)
+        card = writer.card(winner, writer.describe(winner))
         self._write_reference(winner)
         self._write_profile(winner, record)
         keep_best(self.folder, winner, card, self.home.path)
-        surfaces, card = self._deploy(winner, card)
-        best = winner.with_metrics(card["metrics"])
+        surfaces, card = writer.deploy(winner, self.folder / "best", card)
+        best, test = winner.with_metrics(card["metrics"]), card["test"]  # of the very file, if it is compressed
         shortlist = self._compress(trials, winner, card) if self.spec.compress == "after" else None
         result = card if shortlist is None else {**card, SHORTLIST: to_json(shortlist)}
         record = replace(record, state=StudyState.DONE, result=result)
         self.store.save_study(record)
         page, summary = self._write_report(record.name)
         listed = shortlist.candidates if shortlist is not None else ()
-        self._remove_files(trials, {winner.number, *(candidate.trial for candidate in listed)})
+        members = front(summary.ranking, self.spec.objective)
+        kept = (winner, *members)
+        self._remove_files(trials, {*(trial.number for trial in kept), *(candidate.trial for candidate in listed)})
         self.on_event(
             StudyEnded(
                 self.coordinator.progress,
@@ -123,7 +121,8 @@ class Handover:
             reason=record.reason,
             best=best,
             trials=tuple(trials),
-            ranking=tuple(summary.presented(trial) for trial in summary.ranking),
+            ranking=summary.ranking,
+            front=sorted(members, key=lambda trial: trial.number),
             objective=self.spec.objective,
             test=test,
             folder=self.folder,
@@ -134,6 +133,11 @@ class Handover:
             surfaces=surfaces,
             recommendation=summary.recommendation,
             shortlist=shortlist,
+        )
+
+    def _writer(self, record: StudyRecord) -> ModelWriter:
+        return ModelWriter(
+            record.name, self.spec, self.tunable, self.engine, self.folder, self.measurement, self.home.path
         )
 
     def _write_report(self, name: str) -> tuple[Path, Summary]:
@@ -178,16 +182,6 @@ class Handover:
         """Read the epochs when the first one is needed: a study with results is ranked without them."""
         yield from self.store.epochs(name)
 
-    def _card(self, record: StudyRecord, winner: Trial, test: Metrics) -> dict[str, Any]:
-        return {
-            "study": record.name,
-            "workload": self.spec.workload,
-            "trial": winner.number,
-            "config": dict(winner.config),
-            "metrics": dict(winner.metrics),
-            "test": dict(test),
-        }
-
     def _write_error(self, error: OSError, name: str) -> StoreError:
         resume = f"and resume the study {name!r}"
         if failure_of(error).kind is FailureKind.NO_SPACE:
@@ -201,59 +195,6 @@ class Handover:
         if self.measurement is None or self.spec.serving.measure == "winner":
             return True
         return trial.failure is None or self.measurement.knows(trial.number)
-
-    def _test(self, winner: Trial) -> Metrics:
-        if self.tunable.workload is None:
-            return {}
-        work = Assignment(
-            trial=winner.number,
-            rung=winner.finished_rungs[-1].rung,
-            config=winner.config,
-            grant=winner.finished_rungs[-1].grant,
-            seed=self.spec.seed,
-            threads=self.spec.parallelism.threads_for(1),
-            max_epochs=self.spec.budget.max_epochs,
-            objective=self.spec.epoch_objective,
-        )
-        metrics = run_call(self.engine, Call(calls.score, (work,), cores=work.threads))
-        return metrics if isinstance(metrics, dict) else {}
-
-    def _deploy(self, winner: Trial, card: dict[str, Any]) -> tuple[dict[str, Surface], dict[str, Any]]:
-        """Write the deployment folder of the winner, with every number measured carefully.
-
-        Returns the surfaces, and the card with the serving costs as they were measured last: those by which the trials
-        were compared are quick measurements, and a model has one figure for each thing.
-        """
-        weights = best_weights_file(self.folder, winner.number, winner.finished_rungs[-1].rung)
-        if self.measurement is None or weights is None or self.spec.host is None:
-            return {}, card
-        with new_generation(self.folder / "best", home=self.home.path, update=True) as new:
-            model = new / deploy.MODEL
-            files = (str(weights.relative_to(self.folder)), str(model.relative_to(self.folder)))
-            signature = run_call(self.engine, Call(export_trained, (winner.config, *files)))
-            if isinstance(signature, Failure):
-                raise ModelError(f"the winner cannot be exported to ONNX: {signature.reason}")
-            serving = self.spec.serving
-            after_idle = any(is_open_loop(parse_scenario(text)) for text in serving.scenarios)
-            surfaces = self.measurement.measure_precisely(winner.number, model, signature, after_idle=after_idle)
-            settings = tuple(
-                deploy.choose_device_settings(
-                    device, surfaces[device.name], model, serving.scenarios, serving.scenario_goal, self.spec.host
-                )
-                for device in self.spec.devices
-            )
-            card = {**card, "metrics": self._with_serving_metrics(card["metrics"], winner)}
-            write_card(new, card)
-            deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), card))
-        return surfaces, card
-
-    def _with_serving_metrics(self, metrics: Metrics, winner: Trial) -> Metrics:
-        """Return the metrics with those of serving, and what is computed from them, as they were measured last."""
-        objective = self.spec.objective
-        recorded = {name: value for name, value in metrics.items() if name not in objective.metrics}
-        recorded |= {name: metrics[name] for name in objective.inputs if name in metrics}
-        measured = self.measurement.metrics(winner.number) if self.measurement is not None else {}
-        return objective.completed({**recorded, **measured})
 
     def _compress(self, trials: list[Trial], winner: Trial, card: Mapping[str, Any]) -> Shortlist | None:
         """Compress the best trials and measure them on the first device, or on this machine.
@@ -274,7 +215,7 @@ class Handover:
         spec = self.spec
         step = AfterStudyCompression(
             spec.objective, spec.workload_objective or spec.objective, spec.serving,
-            self.engine, self.folder, self.home, device, here, on_event,
+            self.engine, self.folder, self.home, device, here, on_event, spec.selection,
         )  # fmt: skip
         try:
             return step.compress(trials, winner, about)

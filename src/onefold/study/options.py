@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from onefold.compression.selection import SelectionOptions
 from onefold.engine import EngineName
-from onefold.search import Algorithm
+from onefold.search import Algorithm, ForkPlan
 from onefold.vocabulary.argument_checks import suggest_fields
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.errors import InputError, unknown
+from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.records import Value
+from onefold.vocabulary.variants import RECIPES
 
 CompressMode = Literal["off", "in-loop", "after"]
 
@@ -23,7 +27,8 @@ class SearchOptions:
     `algorithm` is grid, random, tpe, gp, cmaes or nsga2, or a mapping from parameter groups to one of them. `rungs` is
     none, halving, hyperband, asha or top-k; by default halving, and none for functions that report once. `warm_start`
     names a study over the same space to learn from. `first` are configurations to try before any is proposed, and
-    `arms` groups of their positions; with top-k, the best of each group are promoted.
+    `arms` groups of their positions; with top-k, the best of each group are promoted. `pairs` has, by arm, pairs of a
+    position in it and one in the first arm; the pairs with the best trials of either side are promoted too.
     """
 
     algorithm: Algorithm = "tpe"
@@ -32,6 +37,7 @@ class SearchOptions:
     warm_start: str | None = None
     first: Sequence[Mapping[str, Value]] = ()
     arms: Sequence[Sequence[int]] = ()
+    pairs: Sequence[Sequence[tuple[int, int]]] = ()
 
 
 @suggest_fields
@@ -64,6 +70,37 @@ class ParallelismOptions:
             )
         if not self.hang_timeout_s > 0:
             raise InputError(f"hang_timeout_s must be above 0, got {self.hang_timeout_s}")
+
+
+def check_selection(selection: SelectionOptions) -> None:
+    """Raise InputError for an invalid option of the selection of a variant after a study."""
+    if selection != SelectionOptions():
+        selection.check(RECIPES)
+
+
+def compress_options(
+    compress: CompressMode | ForkOptions | SelectionOptions,
+) -> tuple[CompressMode, ForkOptions, SelectionOptions]:
+    """Return the mode that the `compress` of a study means, with the options of both modes."""
+    if isinstance(compress, ForkOptions):
+        return "in-loop", compress, SelectionOptions()
+    if isinstance(compress, SelectionOptions):
+        return "after", ForkOptions(), compress
+    return compress, ForkOptions(), SelectionOptions()
+
+
+def fork_plan(options: ForkOptions, budget: Budget) -> ForkPlan:
+    """Return what the search needs to know of forks; raises InputError for an invalid option or budget."""
+    from onefold.compression.forks import split_recipes  # imports torch
+
+    options.check()
+    if budget.kind == "time":
+        raise InputError(
+            'compress="in-loop" divides epochs between trials and their forks, but a budget of kind "time" grants '
+            'seconds; use kind="epochs"'
+        )
+    scored, trained = split_recipes(options)
+    return ForkPlan(scored, trained, options.share)
 
 
 def check_compress_mode(mode: str) -> None:

@@ -33,10 +33,11 @@ def most_workers(accelerator: str) -> int:
     return cores() if accelerator == "cpu" else min(cores(), 4)
 
 
-def measure(engine: Engine, config: Config, most_parallel: int) -> MeasuredParallelism:
+def measure(engine: Engine, config: Config, most_parallel: int, *, are_tuned: bool) -> MeasuredParallelism:
     """Compare many single-threaded trials with fewer multi-threaded ones by training the workload for a moment.
 
-    A workload that cannot be trained with this configuration gets one thread per trial.
+    A workload that cannot be trained with this configuration gets one thread per trial. If the knobs of trials
+    `are_tuned`, the last ones get all cores even if this configuration is no faster on them: others may be.
     """
     rates: dict[tuple[int, int], float] = {}
     for parallel in _candidates(most_parallel):
@@ -47,7 +48,8 @@ def measure(engine: Engine, config: Config, most_parallel: int) -> MeasuredParal
         rates[parallel, threads] = sum(throughputs)
     best = max(rates, key=lambda pair: (rates[pair], pair))
     threshold = MIN_SPEEDUP * rates[best] / best[0]  # batches per second of one trial
-    few = [pair for pair in rates if pair[0] < best[0] and rates[pair] / pair[0] > threshold]
+    fewer = [pair for pair in rates if pair[0] < best[0]]
+    few = fewer if are_tuned else [pair for pair in fewer if rates[pair] / pair[0] > threshold]
     return MeasuredParallelism(
         *best, tuple(sorted(few)), {_label(*pair): round(rate, 1) for pair, rate in rates.items()}
     )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.model_folder import CARD, PROFILE, REFERENCE, find_weights, new_generation
+from onefold.model_folder import CARD, PROFILE, REFERENCE, find_weights, new_generation, saving
+from onefold.serving.deployment_files import MODEL
+from onefold.serving.export import samples_beside
 from onefold.serving.recommendation import Recommendation
-from onefold.training.trial_files import best_weights_file
+from onefold.training.trial_files import best_weights_file, fork_file
 from onefold.vocabulary.errors import InputError, ModelError, OnefoldError
+from onefold.vocabulary.forks import fork_of
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.ranking import front
 from onefold.vocabulary.records import Config, Measurement, Metrics, Trial
 from onefold.vocabulary.serving import Surface, without_serving
-from onefold.vocabulary.variants import COMPRESSED_FOLDER, Shortlist
+from onefold.vocabulary.variants import COMPRESSED_FOLDER, COMPRESSION, Shortlist
 from onefold.vocabulary.workload import Workload
 
 
@@ -27,9 +29,10 @@ class Result:
 
     study: str
     reason: str  # why the study ended
-    best: Trial
+    best: Trial  # with the metrics of the model handed over, whose serving costs were measured again
     trials: tuple[Trial, ...]
     ranking: tuple[Trial, ...]  # those with a result, best first; before any finished rung, by their epochs so far
+    front: list[Trial]  # the Pareto front, by number
     objective: Objective
     test: Metrics  # metrics of the winner on test data, which no decision has seen; empty without
     folder: Path
@@ -56,11 +59,6 @@ class Result:
         return self.best.metrics
 
     @property
-    def front(self) -> list[Trial]:
-        """Return the Pareto front of the trials, by their numbers."""
-        return front(sorted(self.ranking, key=lambda trial: trial.number), self.objective)
-
-    @property
     def is_feasible(self) -> bool:
         """Return whether the winner meets all requirements."""
         return self.objective.violation(self.metrics) == 0
@@ -68,6 +66,8 @@ class Result:
     def model(self) -> Any:
         """Return the trained network in evaluation mode; raise OnefoldError if a function was tuned."""
         best = self.folder / "best"
+        if fork_of(self.config) is not None:
+            raise OnefoldError(f"the model is compressed, and no PyTorch network; serve {best / MODEL} instead")
         if self.workload is None or not find_weights(best).exists():
             raise OnefoldError(f"the study {self.study!r} tuned a function: it has a configuration but no model")
         from onefold.training.weights import read_weights  # imports torch
@@ -89,31 +89,51 @@ class Result:
         `onefold.deploy.load` serves; with `compress="after"` the recommended variant in `compressed/`. A model that is
         there already is replaced as a whole. Raises InputError if the folder cannot be written.
         """
-        source, target = self.folder / "best", Path(folder)
-        try:
-            with new_generation(target, home=self.folder.parent.parent) as new:
-                shutil.copytree(source, new, dirs_exist_ok=True)
-                if self.compressed is not None:
-                    shutil.copytree(self.compressed, new / self.compressed.name)
-        except (OSError, ModelError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot save the model in {target} ({why}); it is in {source}") from error
-        return target
+        return copy_best(self.folder, Path(folder), self.compressed)
+
+
+def copy_best(study: Path, target: Path, compressed: Path | None) -> Path:
+    """Copy the model that a study has handed over, and its recommended variant if there is one, into a folder.
+
+    Raises InputError if the folder cannot be written.
+    """
+    source = study / "best"
+    try:
+        with saving(target, f"; it is in {source}"), new_generation(target, home=study.parent.parent) as new:
+            shutil.copytree(source, new, dirs_exist_ok=True)
+            if compressed is not None:
+                shutil.copytree(compressed, new / compressed.name)
+    except ModelError as error:
+        raise InputError(f"cannot save the model in {target} ({error}); it is in {source}") from error
+    return target
 
 
 def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) -> None:
     """Write the best model and its card into the study's folder, in place of an earlier one."""
-    weights = best_weights_file(folder, best.number, best.finished_rungs[-1].rung)
     with new_generation(folder / "best", home=home, update=is_same_model(read_card(folder), card)) as new:
-        if weights is not None:
-            from onefold.training.checkpoint import load_weights
-            from onefold.training.weights import write_weights
+        write_files(folder, new, best, card, shared=(REFERENCE, PROFILE))
 
-            write_weights(new, load_weights(weights))
-        for name in (REFERENCE, PROFILE):
-            if (folder / name).is_file():
-                shutil.copy2(folder / name, new)
-        write_card(new, card)
+
+def write_files(study: Path, new: Path, trial: Trial, card: Mapping[str, Any], *, shared: Sequence[str]) -> None:
+    """Write the model of a trial into a folder: weights, or the file of a fork; its card, and the `shared` files."""
+    rung = trial.finished_rungs[-1].rung
+    weights = best_weights_file(study, trial.number, rung)
+    if fork_of(trial.config) is not None:
+        from onefold.compression.api import write_packed
+
+        model = fork_file(study, trial.number, rung)
+        shutil.copyfile(model, new / MODEL)
+        shutil.copyfile(samples_beside(model), samples_beside(new / MODEL))
+        write_packed(new)
+    elif weights is not None:
+        from onefold.training.checkpoint import load_weights
+        from onefold.training.weights import write_weights
+
+        write_weights(new, load_weights(weights))
+    for name in shared:
+        if (study / name).is_file():
+            shutil.copy2(study / name, new)
+    write_card(new, card)
 
 
 def write_card(folder: Path, card: Mapping[str, Any]) -> None:
@@ -122,8 +142,15 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 
 
 def is_same_model(card: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two cards are those of one model; its serving costs may have been measured again."""
-    first, second = ({**each, "metrics": without_serving(each.get("metrics") or {})} for each in (card, other))
+    """Return whether two cards are those of one model; its serving costs may have been measured again.
+
+    If one of them is about the compressed file of the model, its metrics are not those of the training.
+    """
+    of_file = ("variant", COMPRESSION, "metrics", "test") if COMPRESSION in (*card, *other) else ()
+    first, second = (
+        {**each, "metrics": without_serving(each.get("metrics") or {}), **dict.fromkeys(of_file)}
+        for each in (card, other)
+    )
     return first == second
 
 

@@ -38,7 +38,7 @@ def with_devices(spec: Spec, devices: Sequence[str | Device], serving: ServingOp
 def _check_without_device(spec: Spec, serving: ServingOptions) -> None:
     if serving != ServingOptions():
         raise InputError('serving options need a device; add device="host" or the name of another device')
-    wanted = [name for name in spec.objective.inputs if name.partition("@")[0] in SERVING_METRICS]
+    wanted = [name for name in _inputs(spec) if name.partition("@")[0] in SERVING_METRICS]
     if wanted:
         raise ObjectiveError(
             f'the metric {wanted[0]!r} needs a device; add device="host" or the name of another device'
@@ -47,15 +47,19 @@ def _check_without_device(spec: Spec, serving: ServingOptions) -> None:
 
 def _check_metrics(spec: Spec) -> None:
     names = [device.name for device in spec.devices]
-    for wanted in spec.objective.inputs:
+    for wanted in _inputs(spec):
         metric, at, name = wanted.partition("@")
         if at and name not in names:
             raise ObjectiveError(f"the metric {wanted!r} names a device that the study lacks{suggestion(name, names)}")
         if at and len(names) == 1:
             raise ObjectiveError(f"with one device, metrics have no device in their name; write {metric}")
-    served = {name for name in spec.objective.inputs if name in spec.serving_metrics}
+    served = {name for name in _inputs(spec) if name in spec.serving_metrics}
     if served and spec.serving.measure == "winner":
         raise ObjectiveError(
             f"the metric {min(served)!r} is unknown for trials that are not measured; "
             'use measure="trials", or an objective without serving metrics'
         )
+
+
+def _inputs(spec: Spec) -> tuple[str, ...]:
+    return (*spec.objective.inputs, *spec.objective.guard_inputs)

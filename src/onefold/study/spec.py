@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from onefold.compression.selection import SelectionOptions
 from onefold.device import Device
 from onefold.engine import EngineName
-from onefold.search import Algorithm, Observation
+from onefold.search import Algorithm, Observation, ResultsBy
 from onefold.serving.options import ServingOptions
 from onefold.study.options import CompressMode
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import OnefoldError, StoreError
+from onefold.vocabulary.forks import ENCODED_BYTES, ForkOptions
 from onefold.vocabulary.knobs import KnobOptions
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.serving import SERVING_METRICS
 from onefold.vocabulary.space import Space
@@ -52,11 +55,13 @@ class Spec:
     search: Algorithm = "tpe"
     rungs: str = "halving"
     top_k: int = 3
+    results_by: ResultsBy = "number"  # as in studies that were stored without it
     seed: int = 0
     warm_start: str = ""  # the study whose results the search starts from
     learned: tuple[Observation, ...] = ()  # those results
     first: tuple[Config, ...] = ()  # configurations to try before any is proposed
     arms: tuple[tuple[int, ...], ...] = ()  # groups of trials; the best of each are promoted
+    pairs: tuple[tuple[tuple[int, int], ...], ...] = ()  # by arm: trials promoted with trials of the first arm
     trial_batches: tuple[int, ...] = ()  # trials of the first run and of every extension
     workload_objective: Objective | None = None  # the workload's own; None for a function
     devices: tuple[Device, ...] = ()  # where the model will be served; unqualified metrics are of the first
@@ -64,7 +69,9 @@ class Spec:
     serving: ServingOptions = field(default_factory=ServingOptions)
     parallelism: Parallelism = field(default_factory=Parallelism)
     knobs: KnobOptions = field(default_factory=KnobOptions)
-    compress: CompressMode = "off"  # in-loop: trials are compressed variants; after: compress the best trials
+    compress: CompressMode = "off"  # in-loop: fork trials into variants; after: compress the best trials
+    forks: ForkOptions = field(default_factory=ForkOptions)  # of trials in the loop
+    selection: SelectionOptions = field(default_factory=SelectionOptions)  # of a variant after the study
 
     @property
     def window(self) -> int:
@@ -81,16 +88,31 @@ class Spec:
         return (*SERVING_METRICS, *(qualified if len(self.devices) > 1 else ()))
 
     @property
+    def measured_metrics(self) -> tuple[str, ...]:
+        """Return the metrics that are measured on devices or on the packed file rather than reported by training."""
+        return (*self.serving_metrics, *([ENCODED_BYTES] if self.compress == "in-loop" else []))
+
+    @property
     def epoch_objective(self) -> Objective:
         """Return the objective that ranks the epochs of one trial.
 
-        Serving costs the same after every epoch, and training costs favor the first one, so an objective over costs
-        gives way to the workload's own.
+        Serving and size are the same after every epoch, and training costs favor the first one, so an objective over
+        costs gives way to the workload's own.
         """
-        costs = set(self.serving_metrics) & set(self.objective.inputs)
+        costs = set(self.measured_metrics) & set(self.objective.inputs)
         if len(self.objective.goals) == 1:
             costs |= set(TRAINING_COSTS) & set(self.objective.inputs)
         return self.workload_objective if costs and self.workload_objective is not None else self.objective
+
+    def check_metrics(self, reported: Iterable[str]) -> None:
+        """Raise ObjectiveError if a metric that the objective or its guard needs is not among those reported.
+
+        The guard may be on the workload's own metric, as it is by default, though that is not reported.
+        """
+        names = set(reported)
+        self.objective.check(names)
+        own = self.workload_objective.inputs if self.workload_objective is not None else ()
+        self.objective.check_guard({*names, *own})
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as plain JSON values."""
@@ -124,11 +146,14 @@ class Spec:
         values["learned"] = tuple(from_json(Observation, seen) for seen in values.get("learned", ()))
         values["first"] = tuple(Config(config) for config in values.get("first", ()))
         values["arms"] = tuple(tuple(arm) for arm in values.get("arms", ()))
+        values["pairs"] = tuple(tuple((one, other) for one, other in group) for group in values.get("pairs", ()))
         values["trial_batches"] = tuple(values.get("trial_batches", ()))
         values["devices"] = tuple(from_json(Device, device) for device in values.get("devices", ()))
         values["serving"] = from_json(ServingOptions, values.get("serving", {}))
         parallelism = dict(values.get("parallelism", {}))
         parallelism["threads_of_few"] = tuple((few, n) for few, n in parallelism.get("threads_of_few", ()))
         values["parallelism"] = Parallelism(**parallelism)
+        values["selection"] = from_json(SelectionOptions, values.get("selection", {}))
+        values["forks"] = from_json(ForkOptions, values.get("forks", {}))
         values["knobs"] = from_json(KnobOptions, values.get("knobs", {}))
         return cls(**values)

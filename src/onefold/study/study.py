@@ -7,22 +7,31 @@ result = Study.open("digits-1").extend(trials=10).run()  # later
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from onefold.compression.selection import SelectionOptions
 from onefold.device import Device
+from onefold.model_folder import check_target, saving
 from onefold.search import Algorithm
 from onefold.serving.options import ServingOptions
 from onefold.store import StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.study.attempts import INTERRUPTIONS, attempt_at_job
 from onefold.study.events import OnEvent, StudyEvent
+from onefold.study.export_choice import trial_handed_over, trial_to_export
 from onefold.study.extension import Extension, retried_rungs
-from onefold.study.options import CompressMode, ParallelismOptions, SearchOptions
-from onefold.study.result import Result
+from onefold.study.options import (
+    CompressMode,
+    ParallelismOptions,
+    SearchOptions,
+    check_selection,
+    compress_options,
+)
+from onefold.study.result import Result, copy_best
 from onefold.study.serving_options import with_devices
 from onefold.study.spec import Parallelism, Spec
 from onefold.study.study_run import StudyRun, create_search
@@ -31,14 +40,18 @@ from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.study.warm_start import observations
 from onefold.training.job_clusters import open_clusterer
 from onefold.vocabulary.argument_checks import suggest_keywords
+from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import DatasetError, InputError, WorkloadError
+from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.log import log_of
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.preference import Preference, preference
 from onefold.vocabulary.records import Config, StudyState, Trial, TrialState
 from onefold.vocabulary.space import Space
+from onefold.vocabulary.variants import COMPRESSED_FOLDER
 from onefold.vocabulary.workload import reason_against
 from onefold.vocabulary.workload_reference import is_loading
 
@@ -61,8 +74,9 @@ class Study:
         search: The search algorithm by name, or all search options.
         serving: How serving points are searched and judged; needs a device.
         knobs: "on", "off", "probe" or "recall", or all knob options.
-        compress: "off"; "in-loop" to search the compression recipe with everything else; "after" to compress the best
-            trials when the study has ended.
+        compress: "off"; "in-loop" to fork trials into compressed variants while they are tuned; "after" to compress the
+            best trials when the study has ended; a `ForkOptions` means "in-loop" with these options, and a
+            `SelectionOptions` "after" with these options of the selection.
         parallelism: Where trials run and how many in parallel; by default measured.
         seed: The seed of all decisions. The same seed and results give the same decisions.
         name: The name of the study; by default the workload's name and a number.
@@ -85,7 +99,7 @@ class Study:
         search: Algorithm | SearchOptions = "tpe",
         serving: ServingOptions | None = None,
         knobs: str | KnobOptions = "on",
-        compress: CompressMode = "off",
+        compress: CompressMode | ForkOptions | SelectionOptions = "off",
         parallelism: ParallelismOptions | None = None,
         seed: int = 0,
         name: str | None = None,
@@ -98,7 +112,7 @@ class Study:
             )
         self._home = home if isinstance(home, Home) else Home(home)
         self.on_event = on_event or _log_event
-        self._tunable = (workload if isinstance(workload, Tunable) else Tunable(workload)).compressed(compress)
+        self._tunable = workload if isinstance(workload, Tunable) else Tunable(workload)
         spec = self._new_spec(
             space,
             objective,
@@ -111,6 +125,8 @@ class Study:
         )
         devices = [device] if isinstance(device, (str, Device)) else list(device)
         spec = with_devices(spec, devices, serving or ServingOptions(), self._home)
+        if (reported := self._tunable.reported_metrics) is not None:
+            spec.check_metrics((*reported, *spec.measured_metrics))
         with closing(self._home.store()) as store:
             spec = replace(spec, learned=observations(spec, store))
             # Raises before anything is stored.
@@ -131,25 +147,30 @@ class Study:
         budget: Budget,
         search: SearchOptions,
         knobs: KnobOptions,
-        compress: CompressMode,
+        compress: CompressMode | ForkOptions | SelectionOptions,
         options: ParallelismOptions,
         seed: int,
     ) -> Spec:
         options.check()
+        mode, forks, selection = compress_options(compress)
+        self._tunable.check_compress(mode)
+        check_selection(selection)
         knobs.check()
         open_clusterer(knobs.similarity)
         spec = Spec(
             workload=self._tunable.reference,
             space=space if space is not None else self._tunable.space,
-            objective=objective or self._tunable.objective,
+            objective=self._guarded(objective or self._tunable.objective),
             budget=budget,
             search=search.algorithm,
             rungs=search.rungs or self._tunable.rungs,
             top_k=search.top_k,
+            results_by="work",
             seed=seed,
             warm_start=search.warm_start or "",
             first=tuple(Config(config) for config in search.first),
             arms=tuple(tuple(arm) for arm in search.arms),
+            pairs=tuple(tuple(group) for group in search.pairs),
             trial_batches=(budget.trials,),
             workload_objective=self._tunable.objective if self._tunable.workload is not None else None,
             parallelism=Parallelism(
@@ -162,10 +183,19 @@ class Study:
                 options.hang_timeout_s,
             ),
             knobs=knobs,
-            compress=compress,
+            compress=mode,
+            forks=forks,
+            selection=selection,
         )
         _check_first(spec, self._tunable)
         return spec
+
+    def _guarded(self, objective: Objective) -> Objective:
+        """Return the objective with the default guard on the workload's own metric."""
+        if self._tunable.workload is None:
+            return objective
+        own = self._tunable.objective.goals[0]
+        return objective.guarded(own.metric, maximize=own.maximize)
 
     @classmethod
     @suggest_keywords
@@ -188,7 +218,7 @@ class Study:
             raise WorkloadError(
                 f"the study {name!r} was started from Python; open it there: Study.open({name!r}, workload=...)"
             )
-        study._tunable = Tunable(workload if workload is not None else reference).compressed(study.spec.compress)
+        study._tunable = Tunable(workload if workload is not None else reference)
         return study
 
     @property
@@ -269,6 +299,41 @@ class Study:
             raise
         finally:
             self._is_new = False
+
+    @suggest_keywords
+    def export(
+        self,
+        folder: str | Path,
+        trial: int | None = None,
+        *,
+        prefer: Preference | Mapping[str, float] | str | None = None,
+    ) -> Path:
+        """Write the model of a trial into a folder, and return the folder: the same files as `Result.save` writes.
+
+        Without `trial` it is the model that the study has handed over. Any other trial that still has its weights is
+        tested and, if the study has devices, exported, measured and deployed first; those of the Pareto front always
+        have their weights. `prefer` chooses from the front again: weights of the goals, or a Preference, of which the
+        weights or the guard are the study's if it has none.
+
+        Raises:
+            InputError: There is no such trial, it has no weights, or the folder cannot be written; `prefer` is given
+                besides `trial`, or does not fit the goals.
+            StudyBusy: Another process runs the study.
+        """
+        target = Path(folder)
+        if target.resolve().is_relative_to(self.folder.resolve().parent):
+            raise InputError(f"{target} belongs to a study; name a folder outside of {self.folder.parent}")
+        check_target(target)
+        with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
+            record, trials = store.study(self.name), store.trials(self.name)
+            chosen = trial_to_export(record, trials, trial, None if prefer is None else preference(prefer))
+            if chosen.number == trial_handed_over(record) and (self.folder / "best").is_dir():
+                compressed = self.folder / COMPRESSED_FOLDER
+                return copy_best(self.folder, target, compressed if compressed.is_dir() else None)
+            run = StudyRun(self.name, self._tunable, home=self._home, store=store, lock=lock, on_event=self.on_event)
+            with saving(target):
+                run.export(record, chosen, target)
+        return target
 
     def _remove_unless_begun(self) -> None:
         with closing(self._home.store()) as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from onefold.engine import Call, Engine, open_engine, run_call
 from onefold.search import Search
@@ -19,14 +20,17 @@ from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyProgress, StudyStarted
 from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
+from onefold.study.model_writer import ModelWriter
+from onefold.study.options import fork_plan
 from onefold.study.result import Result
 from onefold.study.spec import Spec
 from onefold.study.tunable import Tunable
+from onefold.study.worker_calls import check_class_scores
 from onefold.training import calls
-from onefold.vocabulary.errors import OnefoldError, WorkloadError
+from onefold.vocabulary.errors import ModelError, OnefoldError, WorkloadError
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.log import log_of
-from onefold.vocabulary.records import StudyState
+from onefold.vocabulary.records import Failure, StudyState, Trial
 from onefold.vocabulary.serving import OptimizeFor
 
 log = log_of()
@@ -60,10 +64,11 @@ class StudyRun:
         shutil.rmtree(folder / "data", ignore_errors=True)  # left by a killed run; the data may have changed
         with self._engine(spec) as engine, ExitStack() as stack:
             self._check_batch_size(spec, engine)
+            _check_distillation(spec, engine)
             spec = self._with_parallelism(spec, engine)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
-            measurement = self._trial_measurement(spec, engine, stack)
+            measurement = self._trial_measurement(spec, engine, stack, record.created)
             coordinator = Coordinator(
                 self._name,
                 spec,
@@ -97,6 +102,20 @@ class StudyRun:
                     self._keep_best_so_far(handover)
                 raise
 
+    def export(self, record: StudyRecord, trial: Trial, target: Path) -> None:
+        """Write the model of a trial into a folder, tested, and with devices measured and ready to serve."""
+        spec = Spec.from_json(record.spec)
+        spec = replace(spec, parallelism=replace(spec.parallelism, parallel=1))
+        try:
+            with self._engine(spec) as engine, ExitStack() as stack:
+                measurement = self._trial_measurement(spec, engine, stack, record.created)
+                writer = ModelWriter(
+                    self._name, spec, self._tunable, engine, self._folder, measurement, self._home.path
+                )
+                writer.write(trial, target)
+        finally:
+            shutil.rmtree(self._folder / "data", ignore_errors=True)
+
     def _keep_best_so_far(self, handover: Handover) -> None:
         """Keep the best model of an interrupted study; a failure here must not hide the interruption."""
         record = self._store.study(self._name)
@@ -121,7 +140,7 @@ class StudyRun:
             memory_bytes=options.memory_bytes,
         )
 
-    def _trial_measurement(self, spec: Spec, engine: Engine, stack: ExitStack) -> TrialMeasurement | None:
+    def _trial_measurement(self, spec: Spec, engine: Engine, stack: ExitStack, created: str) -> TrialMeasurement | None:
         """Return what measures trials on the devices of the study; None if it has none."""
         if not spec.devices or spec.host is None:
             return None
@@ -135,6 +154,8 @@ class StudyRun:
             measurement_lock=self._home.locks.measurement,
             space=spec.serving.space,
             hang_timeout_s=spec.parallelism.hang_timeout_s,
+            pairings=self._home.pairings,
+            run=f"{self._name} {created}",
         )
         measurement.recall()
         return stack.enter_context(measurement)
@@ -143,12 +164,13 @@ class StudyRun:
         """Return the spec with the number of parallel trials: as requested, or measured once for the study's life."""
         if spec.parallelism.parallel > 0:
             return spec
+        has_steps = self._tunable.workload is not None or self._tunable.yields_steps
+        are_tuned = has_steps and spec.knobs.mode in ("on", "probe")  # which try other numbers of threads
         if self._tunable.workload is None or engine.slots == 1:  # there is nothing to measure
-            are_tuned = spec.knobs.mode != "off" and self._tunable.yields_steps
             few = parallelism.threads_of_functions(engine.slots) if are_tuned else ()
             chosen = replace(spec.parallelism, parallel=engine.slots, threads=1, threads_of_few=few)
             return replace(spec, parallelism=chosen)
-        measured = parallelism.measure(engine, spec.space.default(), engine.slots)
+        measured = parallelism.measure(engine, spec.space.default(), engine.slots, are_tuned=are_tuned)
         self._on_event(
             ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s)
         )
@@ -174,6 +196,14 @@ class StudyRun:
             )
 
 
+def _check_distillation(spec: Spec, engine: Engine) -> None:
+    """Raise ModelError if forks would be distilled from a network without class scores."""
+    if spec.compress == "in-loop" and spec.forks.distill:
+        checked = run_call(engine, Call(check_class_scores, (spec.space.default(),)))
+        if isinstance(checked, Failure):
+            raise ModelError(checked.reason)
+
+
 def create_search(spec: Spec, tunable: Tunable) -> Search:
     """Return the search of a study, without results. Raises InputError if the spec contradicts itself."""
     return Search(
@@ -186,9 +216,13 @@ def create_search(spec: Spec, tunable: Tunable) -> Search:
         seed=spec.seed,
         window=spec.window,
         slots=spec.parallelism.parallel,
+        results_by=spec.results_by,
+        from_scratch=spec.workload_objective is None,  # a function has no checkpoint to continue from
         check=tunable.check,
         trial_batches=spec.trial_batches,
         warm_start=spec.learned,
         first=spec.first,
         arms=spec.arms,
+        pairs=spec.pairs,
+        forks=fork_plan(spec.forks, spec.budget) if spec.compress == "in-loop" else None,
     )

@@ -10,6 +10,7 @@ from onefold.study.events import RunningRung, StudyProgress
 from onefold.study.open_epochs import OpenEpochs
 from onefold.study.spec import Spec
 from onefold.study.work import StudyWork, work_of_epoch
+from onefold.vocabulary.forks import Fork, fork_of
 from onefold.vocabulary.ranking import LiveRanking
 from onefold.vocabulary.records import Config, Epoch, Grant, Measurement, Rung, RungState, Trial, TrialState
 
@@ -31,6 +32,7 @@ class TrialLedger:
         self._work = StudyWork(spec)
         self._ranking = LiveRanking(spec.objective)
         self._failed: set[int] = set()  # trials
+        self._fork_count = 0
 
     @property
     def trials(self) -> list[Trial]:
@@ -39,8 +41,8 @@ class TrialLedger:
 
     @property
     def trial_count(self) -> int:
-        """Return the number of trials."""
-        return len(self._trials)
+        """Return the number of trials without forks."""
+        return len(self._trials) - self._fork_count
 
     @property
     def best(self) -> Trial | None:
@@ -85,12 +87,14 @@ class TrialLedger:
                     self._work.count(epoch, rung)
             else:
                 self._work.restore(rung, self._grant_before(rung), counts)
+        self._fork_count = sum(fork_of(trial.config) is not None for trial in self._trials.values())
         for trial in self._trials.values():
             self._rank(trial)
 
     def add(self, trial: Trial) -> None:
         """Store a new trial."""
         self._trials[trial.number] = trial
+        self._fork_count += fork_of(trial.config) is not None
         self._epochs.open(trial.number, is_new=True)
         self._store.save_trial(self._name, trial)
 
@@ -136,6 +140,11 @@ class TrialLedger:
             self._trials[number] = replace(self._trials[number], state=state)
         if changed:
             self._store.set_trial_states(self._name, changed)
+
+    def parent_rung(self, rung: Rung, fork: Fork) -> Rung:
+        """Return the rung of the parent whose checkpoint a fork continues: that of the same level."""
+        rungs = self._trials[fork.parent].finished_rungs
+        return next(known for known in rungs if known.grant.level == rung.grant.level)
 
     def comparable_since(self, rung: Rung) -> int:
         """Return the lowest rung whose epochs compare with this one's: same share of the data, same training run.
@@ -185,6 +194,9 @@ class TrialLedger:
 
     def _grant_before(self, rung: Rung) -> Grant | None:
         """Return the grant of the rung that this one continues, if it does not train from scratch."""
+        fork = fork_of(self._trials[rung.trial].config)
+        if fork is not None:
+            return self.parent_rung(rung, fork).grant
         if rung.rung == 0 or rung.grant.fresh or self._spec.workload_objective is None:
             return None
         return next((known.grant for known in self._trials[rung.trial].rungs if known.rung == rung.rung - 1), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ from onefold.engine import Setup
 from onefold.study.options import check_compress_mode
 from onefold.training import calls
 from onefold.training.function_trainer import uses_budget
-from onefold.vocabulary.errors import InputError, SpaceError, WorkloadError
+from onefold.vocabulary.costs import COST_METRICS
+from onefold.vocabulary.error_text import headline
+from onefold.vocabulary.errors import InputError, Rejected, SpaceError, WorkloadError
 from onefold.vocabulary.objective import VALUE, Objective
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import Workload
-from onefold.vocabulary.workload_reference import load, split_wrapper
+from onefold.vocabulary.workload_reference import load
 
-COMPRESSED = "compressed+"  # the wrapper that adds the compression recipe to a workload's space
 WorkloadLike = Workload | Callable[..., Any] | str
 
 
@@ -66,6 +68,12 @@ class Tunable:
         return self.workload.objective if self.workload is not None else Objective(minimize=VALUE)
 
     @property
+    def reported_metrics(self) -> tuple[str, ...] | None:
+        """Return the names of all metrics that trials may report without a device; None if only a trial shows them."""
+        own = self.workload.reported_metrics if self.workload is not None else None
+        return None if own is None else (*own, *COST_METRICS)
+
+    @property
     def rungs(self) -> str:
         """Return the default rungs: none for a function that reports once and takes no budget."""
         return "none" if self.function is not None and not uses_budget(self.function) else "halving"
@@ -80,20 +88,31 @@ class Tunable:
         if self.workload is not None:
             self.workload.check(config)
 
-    def compressed(self, mode: str) -> Tunable:
-        """Return the tunable for a compress mode: for `in-loop`, with the compression recipe in its space."""
+    def check_build(self, config: Config) -> None:
+        """Raise Rejected if the workload refuses a configuration, or if its model cannot be built."""
+        self.check(config)
+        if self.workload is None:
+            return
+        try:
+            self._build_without_weights(config)
+        except Exception as error:
+            raise Rejected(f"build() failed: {headline(error)}") from error
+
+    def _build_without_weights(self, config: Config) -> None:
+        """Build a model in no memory, or as usual if it needs the values of its weights."""
+        import torch
+
+        assert self.workload is not None
+        with suppress(Exception), torch.device("meta"):
+            self.workload.build(config)
+            return
+        self.workload.build(config)
+
+    def check_compress(self, mode: str) -> None:
+        """Raise InputError for an unknown compress mode, and for a function, which has no model to compress."""
         check_compress_mode(mode)
         if mode != "off" and self.workload is None:
             raise InputError("a function has no model to compress; give a workload")
-        if mode != "in-loop" or self.reference.startswith(COMPRESSED) or self.workload is None:
-            return self
-        if self._is_reference:
-            return Tunable(COMPRESSED + self.reference)
-        from onefold.compression.in_loop import CompressedWorkload
-
-        tunable = Tunable(CompressedWorkload(self.workload))
-        tunable.reference = COMPRESSED + self.reference if self.reference else ""
-        return tunable
 
     def setup(self, folder: Path, accelerator: str) -> Setup:
         """Return the set-up of a worker that trains it."""
@@ -105,9 +124,6 @@ class Tunable:
 
 def _absolute(reference: str) -> str:
     """Return the reference with an absolute path, so that it means the same in every folder."""
-    wrapper, inner = split_wrapper(reference)
-    if wrapper:
-        return f"{wrapper}+{_absolute(inner)}"
     module, colon, name = reference.partition(":")
     path = Path(module).expanduser()
     return f"{path.resolve()}{colon}{name}" if path.is_file() else reference

@@ -6,6 +6,7 @@ from onefold.search import Observation
 from onefold.store import Store
 from onefold.study.spec import Spec
 from onefold.vocabulary.errors import SpaceError
+from onefold.vocabulary.forks import fork_of
 from onefold.vocabulary.records import Metrics
 
 
@@ -19,6 +20,7 @@ def observations(spec: Spec, store: Store) -> tuple[Observation, ...]:
     results = [
         (trial, rung)
         for trial in store.trials(spec.warm_start)
+        if fork_of(trial.config) is None
         for rung in trial.finished_rungs
         if all(metric in rung.metrics for metric in spec.objective.metrics)
     ]

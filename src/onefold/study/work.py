@@ -21,10 +21,13 @@ class StudyWork:
             spec.rungs,
             spec.budget,
             spec.trial_batches,
-            top_k=spec.top_k * max(1, len(spec.arms)),  # an upper bound: arms share trials
+            # An upper bound: arms share trials, and pairs share them with the best.
+            top_k=spec.top_k * max(1, len(spec.arms)) * (2 if spec.pairs else 1),
             slots=spec.parallelism.parallel,
             from_scratch=spec.workload_objective is None,  # a function has no checkpoint to continue from
         )
+        if spec.compress == "in-loop":
+            self._planned /= 1 - spec.forks.share  # an upper bound: there may be fewer forks
 
     def count(self, epoch: Epoch, rung: Rung) -> None:
         """Count an epoch of a rung."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from onefold.meter import Meter
+from onefold.processes import running_s
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import TrainingState, open_state
 from onefold.training.metrics import as_metrics, cost_metrics
@@ -163,10 +163,10 @@ def _configured_epochs(config: Config) -> float:
 
 
 def _deadline(assignment: Assignment, state: TrainingState) -> float:
-    """Return when the granted time ends, on the monotonic clock."""
+    """Return when the granted time ends, on the clock of `running_s`."""
     if assignment.grant.time_s is None:
         return math.inf
-    return time.monotonic() + assignment.grant.time_s - state.cost.time_s
+    return running_s() + assignment.grant.time_s - state.cost.time_s
 
 
 def _at_least_one(batches: Iterable[Any], epoch: int) -> Iterator[Any]:
@@ -192,7 +192,7 @@ def _until(deadline: float, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the batches that start before the deadline, at least one."""
     for batch in batches:
         yield batch
-        if time.monotonic() > deadline:
+        if running_s() > deadline:
             return
 
 

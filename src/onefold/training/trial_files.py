@@ -24,8 +24,13 @@ def best_weights_file(folder: Path, trial: int, rung: int) -> Path | None:
     return next((file for file in files if file.exists()), None)
 
 
+def fork_file(folder: Path, trial: int, rung: int) -> Path:
+    """Return the ONNX file of a fork after a rung."""
+    return folder / TRIALS / f"{trial:05d}-rung{rung}.onnx"
+
+
 def trial_files(folder: Path, trial: int) -> list[Path]:
-    """Return all files of a trial: its checkpoint and the best weights of each rung."""
+    """Return all files of a trial: its checkpoint, and of each rung the best weights or the file of the fork."""
     return sorted((folder / TRIALS).glob(f"{trial:05d}[.-]*"))
 
 

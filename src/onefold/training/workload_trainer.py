@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from onefold import meter
+from onefold.processes import running_s
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import load_weights
 from onefold.training.loop import evaluate, train
@@ -128,7 +128,7 @@ class ThroughputCounter:
         self._seconds = seconds
         self._tick = tick
         self._count = -self.WARM_UP
-        self._started = time.monotonic()
+        self._started = running_s()
         self.batches_per_s = 0.0
         self.is_finished = False
 
@@ -136,7 +136,7 @@ class ThroughputCounter:
         """Yield the batches until the time is over."""
         count_before = self._count
         for batch in batches:
-            now = time.monotonic()
+            now = running_s()
             if self._count == 0:
                 self._started = now
             elif self._count > 0 and now - self._started > self._seconds:

@@ -35,8 +35,9 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
             raise ArgumentError(f"{_name(function)}: {error}") from None
         for name, value in bound.arguments.items():
             classes = _classes(hints.get(name, Any))
-            is_text = isinstance(value, str) and str not in classes  # a str is also a Sequence
-            if classes and (is_text or not isinstance(value, classes)):
+            # A str is also a Sequence, and a bool is an int.
+            is_other = any(isinstance(value, kind) and kind not in classes for kind in (str, bool))
+            if classes and (is_other or not isinstance(value, classes)):
                 names = " or ".join(dict.fromkeys("None" if c is types.NoneType else c.__name__ for c in classes))
                 raise ArgumentError(f"{name} must be {names}, got {value!r}")
         return function(*args, **kwargs)

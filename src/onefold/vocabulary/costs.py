@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from onefold.vocabulary.records import Epoch, Measurement, RungState, Trial
 
+COST_METRICS = ("parameters", "train_time_s", "energy_j", "memory_bytes")  # reported of every trained network
+
 
 def with_cost_so_far(trials: Iterable[Trial], epochs: Iterable[Epoch]) -> list[Trial]:
     """Return the trials with the cost of the epochs so far in each rung without a result."""

@@ -8,6 +8,7 @@
     │   ├── ObjectiveError           a metric that is not reported, a wrong bound
     │   ├── BudgetError              invalid limits
     │   ├── DeviceError              an unknown device, or one with invalid figures
+    │   │   └── DeviceUnavailable    5   … that does not answer now
     │   ├── ModelError               a model that cannot be exported, read or served
     │   │   ├── TooLarge             … for the memory of the device
     │   │   ├── MeasuringFailed      5   … because the process that serves it hangs or keeps dying
@@ -65,6 +66,12 @@ class BudgetError(InputError):
 
 class DeviceError(InputError):
     """An unknown device, or one with invalid figures."""
+
+
+class DeviceUnavailable(DeviceError):
+    """A device that cannot be measured now: it does not answer, or its agent is another one than was paired."""
+
+    exit_code = 5
 
 
 class ModelError(InputError):
@@ -150,16 +157,17 @@ class NotANumber(Exception):
     """A loss or a metric has become NaN or infinite."""
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" if a known word is similar, and otherwise list the known words."""
+def suggestion(word: str, known: Iterable[str], *, with_list: bool = False) -> str:
+    """Return "; did you mean 'x'?" if a known word is similar, and otherwise, or `with_list`, list the known words."""
     names = sorted(known)
-    near = get_close_matches(str(word), names, n=1)
+    folded = {name.casefold(): name for name in reversed(names)}
+    near = get_close_matches(str(word).casefold(), folded, n=1)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        return f"; did you mean {folded[near[0]]!r}?" + (f" known: {', '.join(names)}" if with_list else "")
     return f"; known: {', '.join(names)}" if names else "; there is none"
 
 
-def unknown(kind: str, name: object, known: Iterable[str], *, of: object = "") -> str:
+def unknown(kind: str, name: object, known: Iterable[str], *, of: object = "", with_list: bool = False) -> str:
     """Return the message about an unknown name: "unknown group 'modell' of the space; did you mean 'model'?"."""
     owner = f" of {of}" if of else ""
-    return f"unknown {kind} {name!r}{owner}{suggestion(str(name), known)}"
+    return f"unknown {kind} {name!r}{owner}{suggestion(str(name), known, with_list=with_list)}"

@@ -1,33 +1,27 @@
-"""Objectives and budgets: what is optimized, what is required, and when a study stops.
+"""Objectives: what is optimized, what is required, and which trial of a Pareto front is handed over.
 
 Objective(maximize="accuracy")
 Objective(maximize="accuracy", minimize=("train_time_s", "parameters"))     # Pareto front
+Objective(maximize="accuracy", minimize="latency_s", prefer="latency_s")    # of the front, hand over the fastest
 Objective(minimize="loss", require={"accuracy": at_least(0.9)})
 Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})        # with a device
 Objective(minimize="latency_s", require={"accuracy": at_least("best-0.01")})    # at most 0.01 below the best
 Objective(minimize="(train_time_s + latency_s) / accuracy")                 # or by name: "time_ratio"
-
-Budget(trials=30, minutes=10, max_epochs=9)
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
-from typing import Any, Literal, get_args
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from onefold.vocabulary.argument_checks import suggest_fields
-from onefold.vocabulary.errors import BudgetError, ObjectiveError, unknown
+from onefold.vocabulary.errors import ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
-from onefold.vocabulary.pareto import crowding, fronts
-from onefold.vocabulary.quantities import number
-from onefold.vocabulary.records import Grant, Metrics
+from onefold.vocabulary.pareto import KneeDistance, fronts, spread
+from onefold.vocabulary.preference import Preference, meets_guard, preference
+from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.requirement import Bound
-
-Kind = Literal["multi", "epochs", "data", "time"]
-Growth = Literal["geometric", "linear"]
 
 VALUE = "value"  # the metric of a function that returns a number, which is minimized
 
@@ -56,16 +50,21 @@ class Goal:
 @suggest_fields
 @dataclass(frozen=True, init=False)
 class Objective:
-    """One or several goals, and bounds that a feasible result must meet."""
+    """One or several goals, bounds that a feasible result must meet, and which trial of a Pareto front is handed over.
+
+    `prefer` is a Preference, weights of the goals, or text such as "latency_s" or "accuracy=2,latency_s=1".
+    """
 
     goals: tuple[Goal, ...]
     require: Mapping[str, Bound]
+    prefer: Preference
 
     def __init__(
         self,
         maximize: str | Iterable[str] = (),
         minimize: str | Iterable[str] = (),
         require: Mapping[str, Bound] | None = None,
+        prefer: Preference | Mapping[str, float] | str | None = None,
     ) -> None:
         goals = [Goal(metric, True) for metric in _names(maximize)] + [
             Goal(metric, False) for metric in _names(minimize)
@@ -76,6 +75,8 @@ class Objective:
             raise ObjectiveError(f"each metric can be a goal only once, got {[goal.metric for goal in goals]}")
         object.__setattr__(self, "goals", tuple(goals))
         object.__setattr__(self, "require", dict(require or {}))
+        object.__setattr__(self, "prefer", preference(prefer))
+        self.prefer.check([goal.metric for goal in goals])
         for metric in self.metrics:
             if set(metric) & set("()*/+"):
                 names(metric)  # raises now if it is not an expression
@@ -90,25 +91,34 @@ class Objective:
         return tuple(dict.fromkeys([goal.metric for goal in self.goals] + list(self.require)))
 
     @property
+    def guarded_metrics(self) -> tuple[str, ...]:
+        """Return every metric of the guard."""
+        return tuple(self.prefer.guard or ())
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """Return every recorded metric that the goals and requirements are computed from."""
-        return tuple(dict.fromkeys(name for metric in self.metrics for name in _inputs(metric)))
+        return _all_inputs(self.metrics)
+
+    @property
+    def guard_inputs(self) -> tuple[str, ...]:
+        """Return every recorded metric that the guard is computed from."""
+        return _all_inputs(self.guarded_metrics)
 
     def completed(self, metrics: Metrics) -> Metrics:
         """Return the metrics with the value of each expression added under its text, if it can be computed."""
-        missing = [metric for metric in self.metrics if metric not in metrics]
+        missing = [metric for metric in (*self.metrics, *self.guarded_metrics) if metric not in metrics]
         formulas = {m: RATIOS.get(m, m) for m in missing if m in RATIOS or not is_plain(m)}
         able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in _inputs(m))}
         return {**metrics, **{metric: value(formula, metrics) for metric, formula in able.items()}} if able else metrics
 
     def check(self, reported: Iterable[str]) -> None:
-        """Raise ObjectiveError if a metric that the objective needs is not reported."""
-        known = set(reported)
-        wanted = (metric for metric in self.metrics if metric not in known)
-        for metric in (name for expression in wanted for name in _inputs(expression)):
-            if metric not in known:
-                advice = '; give a goal, such as objective=Objective(minimize="loss")' if metric == VALUE else ""
-                raise ObjectiveError(unknown("metric", metric, known) + advice)
+        """Raise ObjectiveError if a metric that the goals or requirements need is not reported."""
+        _check_reported(self.metrics, set(reported))
+
+    def check_guard(self, reported: Iterable[str]) -> None:
+        """Raise ObjectiveError if a metric that the guard needs is not reported."""
+        _check_reported(self.guarded_metrics, set(reported))
 
     def losses(self, metrics: Metrics) -> tuple[float, ...]:
         """Return one number per goal; smaller is better."""
@@ -123,8 +133,24 @@ class Objective:
             metric: bound.settled(candidate[metric] for candidate in known if metric in candidate)
             for metric, bound in self.require.items()
         }
+        return self._replaced(require=bounds)
+
+    def guarded(self, metric: str, *, maximize: bool) -> Objective:
+        """Return the objective with the default guard on the workload's own metric; one goal needs none."""
+        if len(self.goals) == 1:
+            return self
+        return self._replaced(prefer=self.prefer.guarded(metric, maximize=maximize))
+
+    def preferring(self, prefer: Preference) -> Objective:
+        """Return the objective with another preference, whose weights or guard stay as they are if it has none."""
+        weights, guard = prefer.weights or self.prefer.weights, prefer.guard
+        return self._replaced(prefer=Preference(weights, self.prefer.guard if guard is None else guard))
+
+    def _replaced(self, *, require: Mapping[str, Bound] | None = None, prefer: Preference | None = None) -> Objective:
         maximize, minimize = ([goal.metric for goal in self.goals if goal.maximize is way] for way in (True, False))
-        return Objective(maximize, minimize, bounds)
+        return Objective(
+            maximize, minimize, self.require if require is None else require, self.prefer if prefer is None else prefer
+        )
 
     def violation(self, metrics: Metrics) -> float:
         """Return the total violation of the requirements, relative to their limits; 0 if all are met."""
@@ -135,33 +161,70 @@ class Objective:
         return sum(bound.margin(metrics[metric]) for metric, bound in self.require.items())
 
     def order(self, results: Sequence[Metrics]) -> list[int]:
-        """Return the positions of `results`, best first: feasible ones before the rest, then by goal.
+        """Return the positions of `results`, the first to promote first: feasible ones before the rest, then by goal.
 
         Results that are equal in a single goal are ordered by their margin to the bounds. With several goals, results
-        are ordered by non-dominated front and, inside a front, by crowding distance. Equal results keep their order.
+        are ordered by non-dominated front and, inside a front, by `order_of_front`. Equal results keep their order.
         """
+        if len(self.goals) == 1:
+            return self._order_by_goal(results)
+        layers, rest = self._layers(results)
+        return [layer[at] for layer in layers for at in self.order_of_front([results[i] for i in layer])] + rest
+
+    def order_of_front(self, front: Sequence[Metrics]) -> Iterator[int]:
+        """Yield the positions of the results of one front, the first to promote first.
+
+        The first one is the one to hand over if no better one comes; the others follow by hypervolume contribution.
+        """
+        choice = self.front_choice(front)
+        first = min(range(len(front)), key=lambda i: (*choice.key(front[i]), i))
+        return spread([self.losses(metrics) for metrics in front], first)
+
+    def order_of_preference(self, results: Sequence[Metrics]) -> list[int]:
+        """Return the positions of `results`, the first to hand over first: feasible ones before the rest, then by goal.
+
+        With several goals, results are ordered by non-dominated front. Inside a front, those that meet the guard of the
+        preference come first, and then those closest to the knee. Equal results keep their order.
+        """
+        if len(self.goals) == 1:
+            return self._order_by_goal(results)
+        layers, rest = self._layers(results)
+        if not layers:
+            return rest
+        choice = self.front_choice([results[i] for i in layers[0]])
+        return [i for layer in layers for i in sorted(layer, key=lambda i: (*choice.key(results[i]), i))] + rest
+
+    def front_choice(self, front: Sequence[Metrics]) -> FrontChoice:
+        """Return how to choose from a Pareto front, which must not be empty."""
+        guard = self.prefer.settled_guard(front)
+        admitted = [metrics for metrics in front if meets_guard(metrics, guard)] or list(front)
+        distance = KneeDistance(
+            [self.losses(metrics) for metrics in admitted],
+            [self.prefer.weight(goal.metric) for goal in self.goals],
+        )
+        return FrontChoice(self, guard, distance)
+
+    def _order_by_goal(self, results: Sequence[Metrics]) -> list[int]:
+        settled = self.settled(results)
+        keys = [
+            (settled.violation(metrics), *self.losses(metrics), -settled.margin(metrics), i)
+            for i, metrics in enumerate(results)
+        ]
+        return sorted(range(len(results)), key=lambda i: keys[i])
+
+    def _layers(self, results: Sequence[Metrics]) -> tuple[list[list[int]], list[int]]:
+        """Return the positions of the feasible results by front, and the others, the smallest violation first."""
         settled = self.settled(results)
         violations = [settled.violation(metrics) for metrics in results]
-        losses = [self.losses(metrics) for metrics in results]
-        if len(self.goals) == 1:
-            margins = [settled.margin(metrics) for metrics in results]
-            return sorted(range(len(results)), key=lambda i: (violations[i], losses[i][0], -margins[i], i))
-        rank: dict[int, tuple[float, float, int]] = {}
         feasible = [i for i, violation in enumerate(violations) if violation == 0]
-        for depth, front in enumerate(fronts([losses[i] for i in feasible])):
-            members = [feasible[i] for i in front]
-            for i, distance in zip(members, crowding([losses[i] for i in members])):
-                rank[i] = (depth, -distance, i)
-        for i, violation in enumerate(violations):
-            rank.setdefault(i, (math.inf, violation, i))
-        return sorted(rank, key=lambda i: rank[i])
+        layers = [[feasible[at] for at in layer] for layer in fronts([self.losses(results[i]) for i in feasible])]
+        rest = [i for i, violation in enumerate(violations) if violation != 0]
+        return layers, sorted(rest, key=lambda i: (violations[i], i))
 
     def front(self, results: Sequence[Metrics]) -> list[int]:
         """Return the positions of the Pareto front among the feasible results."""
-        settled = self.settled(results)
-        feasible = [i for i, metrics in enumerate(results) if settled.violation(metrics) == 0]
-        first = next(iter(fronts([self.losses(results[i]) for i in feasible])), [])
-        return [feasible[i] for i in first]
+        layers, _ = self._layers(results)
+        return layers[0] if layers else []
 
     def to_json(self) -> dict[str, Any]:
         """Return the objective as plain JSON values."""
@@ -169,107 +232,37 @@ class Objective:
             "maximize": [goal.metric for goal in self.goals if goal.maximize],
             "minimize": [goal.metric for goal in self.goals if not goal.maximize],
             "require": {metric: bound.to_json() for metric, bound in self.require.items()},
+            **({} if self.prefer == Preference() else {"prefer": self.prefer.to_json()}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Objective:
-        """Return the objective that `to_json` wrote."""
+        """Return the objective that `to_json` wrote; what earlier versions preferred with one goal is left out."""
+        has_choice = len(data["maximize"]) + len(data["minimize"]) > 1
         return cls(
-            data["maximize"], data["minimize"], {metric: Bound(**bound) for metric, bound in data["require"].items()}
+            data["maximize"],
+            data["minimize"],
+            {metric: Bound(**bound) for metric, bound in data["require"].items()},
+            Preference.from_json(data["prefer"]) if has_choice and data.get("prefer") else None,
         )
 
 
-@suggest_fields
-@dataclass(frozen=True)
-class Budget:
-    """When the study stops, and what each rung of a trial may spend.
+@dataclass(frozen=True, slots=True)
+class FrontChoice:
+    """How to choose from one Pareto front: the guard with its limits, and the distance from the best of every goal."""
 
-    The study stops after `trials` configurations, `minutes`, `joules`, or when the first goal reaches `target`.
+    objective: Objective
+    guard: Mapping[str, Bound]
+    distance: KneeDistance
 
-    At level `it` a rung grants `min(min_epochs * it, max_epochs)` epochs on `min(min_data * it, 1)` of the data. `kind`
-    selects what grows with the level: `multi` both, `epochs` the epochs, `data` the data (each rung adds
-    `min_epochs`), `time` the seconds. Levels grow by a factor of `eta` (`geometric`) or by one (`linear`), and the top
-    rung is always the full budget; with `multi` it is reached when the epochs are. The best 1/eta of a rung are
-    promoted. `fresh` retrains at every rung instead of continuing from the checkpoint.
-    """
+    def admits(self, metrics: Metrics) -> bool:
+        """Return whether the metrics meet the guard."""
+        return meets_guard(metrics, self.guard)
 
-    trials: int = 27
-    minutes: float | None = None
-    joules: float | None = None
-    target: float | None = None  # of the first goal's metric
-    kind: Kind = "epochs"
-    min_epochs: int = 1
-    max_epochs: int = 9
-    min_data: float = 1 / 3
-    min_time_s: float = 5.0
-    max_time_s: float = 45.0
-    eta: int = 2
-    growth: Growth = "geometric"
-    fresh: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "min_epochs", "max_epochs", "eta"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise BudgetError(f"{name} must be an integer, got {value!r}")
-        for name in ("minutes", "joules", "target", "min_data", "min_time_s", "max_time_s"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-                raise BudgetError(f"{name} must be a number, got {value!r}")
-        for name in ("trials", "min_epochs", "max_epochs"):
-            if getattr(self, name) < 1:
-                raise BudgetError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("minutes", "joules", "min_time_s", "max_time_s"):
-            limit = getattr(self, name)
-            if limit is not None and not limit > 0:
-                raise BudgetError(f"{name} must be above 0, got {limit}")
-        if self.kind not in get_args(Kind):
-            raise BudgetError(unknown("kind of budget", self.kind, get_args(Kind)))
-        if self.growth not in get_args(Growth):
-            raise BudgetError(unknown("growth", self.growth, get_args(Growth)))
-        if self.min_epochs > self.max_epochs:
-            raise BudgetError(f"min_epochs must not exceed max_epochs, got {self.min_epochs} and {self.max_epochs}")
-        if self.min_time_s > self.max_time_s:
-            raise BudgetError(f"min_time_s must not exceed max_time_s, got {self.min_time_s} and {self.max_time_s}")
-        if not 0 < self.min_data <= 1:
-            raise BudgetError(f"min_data must be above 0 and at most 1, got {self.min_data}")
-        if self.eta < 2:
-            raise BudgetError(f"eta must be 2 or more, got {self.eta}")
-
-    @property
-    def top_level(self) -> int:
-        """Return the lowest level that grants the full budget."""
-        by_epochs = self.max_epochs / self.min_epochs
-        by_data = 1 / self.min_data
-        by_time = self.max_time_s / self.min_time_s
-        # A trial that continues needs epochs to learn from more data, so epochs decide in `multi`.
-        by_both = max(by_epochs, by_data) if self.fresh else by_epochs
-        wanted = {"multi": by_both, "epochs": by_epochs, "data": by_data, "time": by_time}[self.kind]
-        return max(1, math.ceil(wanted - 1e-9))
-
-    def levels(self, most: int | None = None) -> tuple[int, ...]:
-        """Return the level of each rung, lowest first, at most `most` of them; the last is always the top level."""
-        top = self.top_level
-        if self.growth == "linear":
-            levels = tuple(range(1, top + 1))
-            return levels if most is None or most >= top else (*levels[: most - 1], top)
-        steps = math.floor(math.log(top) / math.log(self.eta) + 1e-9)
-        levels = tuple(dict.fromkeys(max(1, round(top / self.eta**step)) for step in range(steps, -1, -1)))
-        return levels if most is None else levels[-most:]
-
-    def grant(self, level: int, visit: int = 1) -> Grant:
-        """Return what the `visit`-th rung of a trial (counted from 1) may spend at this level."""
-        epochs = min(self.min_epochs * level, self.max_epochs)
-        data = min(self.min_data * level, 1.0) if level < self.top_level else 1.0
-        if self.kind == "multi":
-            return Grant(level, epochs, data, fresh=self.fresh)
-        if self.kind == "epochs":
-            return Grant(level, epochs, 1.0, fresh=self.fresh)
-        if self.kind == "data":
-            epochs = min(self.min_epochs * (1 if self.fresh else visit), self.max_epochs)
-            return Grant(level, epochs, data, fresh=self.fresh)
-        time_s = min(self.min_time_s * level, self.max_time_s)
-        return Grant(level, self.max_epochs, 1.0, time_s=time_s, fresh=self.fresh)
+    def key(self, metrics: Metrics) -> tuple[float, ...]:
+        """Return a key that sorts the trials of a front, the one to hand over first; the first goal breaks ties."""
+        losses = self.objective.losses(metrics)
+        return (not self.admits(metrics), *self.distance(losses), *losses)
 
 
 def _inputs(metric: str) -> tuple[str, ...]:
@@ -280,28 +273,17 @@ def _inputs(metric: str) -> tuple[str, ...]:
         return (metric,)
 
 
+def _all_inputs(metrics: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for metric in metrics for name in _inputs(metric)))
+
+
+def _check_reported(metrics: Iterable[str], reported: Collection[str]) -> None:
+    """Raise ObjectiveError, with all names and the nearest one, for a metric that is not reported nor computed."""
+    for metric in _all_inputs(metric for metric in metrics if metric not in reported):
+        if metric not in reported:
+            advice = '; give a goal, such as objective=Objective(minimize="loss")' if metric == VALUE else ""
+            raise ObjectiveError(unknown("metric", metric, reported, with_list=True) + advice)
+
+
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-@dataclass(frozen=True)
-class BudgetUse:
-    """What a study has used of its budget."""
-
-    trials: int = 0
-    time_s: float = 0.0
-    joules: float | None = 0.0
-    best: Metrics = field(default_factory=dict)
-
-    def reason_to_stop(self, budget: Budget, objective: Objective) -> str | None:
-        """Return which limit is reached, as a message; None if the study may continue."""
-        if budget.minutes is not None and self.time_s >= budget.minutes * 60:
-            return f"the time limit of {number(budget.minutes)} minutes was reached"
-        if budget.joules is not None and self.joules is not None and self.joules >= budget.joules:
-            return f"the energy limit of {budget.joules:g} J was reached"
-        goal = objective.goals[0]
-        if budget.target is not None and goal.metric in self.best and objective.violation(self.best) == 0:
-            reached = self.best[goal.metric]
-            if goal.loss(reached) <= goal.loss(budget.target):
-                return f"the target {goal.metric} {budget.target:g} was reached ({reached:.4g})"
-        return None

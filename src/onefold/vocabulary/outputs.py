@@ -33,6 +33,14 @@ def predictions_in(outputs: Any) -> Any:
     return next((entry for entry in nested if _is_tensor(entry) and entry.shape), outputs)
 
 
+def tensors_in(outputs: Any) -> list[Any]:
+    """Return all tensors in their order, nested ones too: that in which `joined` joins them."""
+    inside = parts(outputs)
+    if inside is None:
+        return [outputs] if _is_tensor(outputs) else []
+    return [tensor for _, part in inside for tensor in tensors_in(part)]
+
+
 def joined(batches: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
     """Return the outputs of several batches as one: tensors joined by `join`, other values as in the first batch."""
     first = batches[0]

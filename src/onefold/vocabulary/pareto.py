@@ -1,4 +1,4 @@
-"""Pareto dominance: non-dominated fronts, computed at once or kept up to date, and crowding inside a front.
+"""Pareto dominance: non-dominated fronts, computed at once or kept up to date, and the knee of a front.
 
 Smaller is better in every goal.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import le, lt
+
+REFERENCE = 1.1  # of the hypervolume, where 0 is the best value on a front and 1 the worst
 
 
 def dominates(first: Sequence[float], other: Sequence[float]) -> bool:
@@ -38,17 +41,71 @@ def _is_dominated_at(
     return any(dominates(losses[i], point) for i in reversed(layers[depth]))
 
 
-def crowding(front: Sequence[Sequence[float]]) -> list[float]:
-    """Return the crowding distance of each member of a front (NSGA-II); infinite at the ends."""
-    distance = [0.0] * len(front)
-    for goal in range(len(front[0]) if front else 0):
-        by_loss = sorted(range(len(front)), key=lambda i: (front[i][goal], i))
-        span = front[by_loss[-1]][goal] - front[by_loss[0]][goal]
-        distance[by_loss[0]] = distance[by_loss[-1]] = math.inf
-        for before, here, after in zip(by_loss, by_loss[1:], by_loss[2:]):
-            if span > 0:
-                distance[here] += (front[after][goal] - front[before][goal]) / span
-    return distance
+def spread(front: Sequence[Sequence[float]], first: int | None = None) -> Iterator[int]:
+    """Yield the positions of the members of a front: `first` (default: the knee), then by hypervolume contribution.
+
+    The contribution of a member is the volume that it dominates and the most similar earlier one does not. The volume
+    ends a little above the worst of the front in every goal, so that a member which is good at one goal and bad at all
+    others contributes little.
+    """
+    scales = _scales(front)
+    room = [[REFERENCE - min(1.0, scale(loss)) for scale, loss in zip(scales, losses)] for losses in front]
+    volume = [math.prod(sides) for sides in room]
+    contribution, left = list(volume), set(range(len(front)))
+    if first is None and left:
+        distance = KneeDistance(front, [1.0] * len(scales))
+        first = min(left, key=lambda i: (distance(front[i]), i))
+    while left:
+        chosen = max(left, key=lambda i: (contribution[i], -i)) if first is None else first
+        first = None
+        yield chosen
+        left.discard(chosen)
+        for i in left:
+            shared = math.prod(map(min, room[i], room[chosen]))
+            contribution[i] = min(contribution[i], volume[i] - shared)
+
+
+class KneeDistance:
+    """The distance of a point from the best value of every goal among the points of a front: least at the knee.
+
+    Each goal counts from 0, its best value on the front, to its worst, which is 1 times the weight of the goal. Goals
+    whose losses are all positive, such as costs, are compared by ratio.
+    """
+
+    def __init__(self, front: Sequence[Sequence[float]], weights: Sequence[float]) -> None:
+        self._scales = _scales(front)
+        self._weights = weights
+
+    def __call__(self, losses: Sequence[float]) -> tuple[float, float]:
+        """Return the distance, and that with equal weights, which decides between points of the same distance."""
+        shares = [scale(loss) for scale, loss in zip(self._scales, losses)]
+        return math.hypot(*(weight * share for weight, share in zip(self._weights, shares))), math.hypot(*shares)
+
+
+@dataclass(frozen=True, slots=True)
+class _LossScale:
+    """Maps the losses of one goal to 0 (the best of a front) to 1 (its worst)."""
+
+    best: float
+    span: float
+    by_ratio: bool
+
+    @classmethod
+    def of(cls, losses: Sequence[float]) -> _LossScale:
+        best, worst = min(losses, default=0.0), max(losses, default=0.0)
+        if best > 0:
+            return cls(math.log(best), math.log(worst) - math.log(best), by_ratio=True)
+        return cls(best, worst - best, by_ratio=False)
+
+    def __call__(self, loss: float) -> float:
+        if math.isnan(loss):
+            return math.inf
+        value = (math.log(loss) if loss > 0 else -math.inf) if self.by_ratio else loss
+        return max(0.0, (value - self.best) / (self.span or 1.0))
+
+
+def _scales(front: Sequence[Sequence[float]]) -> list[_LossScale]:
+    return [_LossScale.of([loss for loss in column if math.isfinite(loss)]) for column in zip(*front)]
 
 
 class Fronts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from numbers import Real
 
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value
@@ -16,6 +17,7 @@ SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 TIMES = {"": 1.0, "US": 1e-6, "MS": 1e-3, "S": 1.0, "SEC": 1.0, "M": 60.0, "MIN": 60.0, "H": 3600.0}
 ENERGIES = {"": 1.0, "J": 1.0, "KJ": 1e3, "MJ": 1e6, "WH": 3600.0, "KWH": 3.6e6}
 PRICES = {"": 1.0, "/KWH": 1.0}
+SHARES = {"": 1.0, "%": 0.01}
 
 MISSING = "—"  # printed for an unknown, infinite or NaN value
 
@@ -40,11 +42,19 @@ def parse_price(text: str | float) -> float:
     return _parse(text, PRICES, "a price", "0.30/kWh")
 
 
+def parse_share(text: str | float) -> float:
+    """Return the share in "10%", "10 %" or 0.1. Raises InputError for anything else, and for text such as "10"."""
+    share = _parse(text, SHARES, "a share", "10% or 0.1")
+    if isinstance(text, str) and share > 1 and "%" not in text:
+        raise InputError(f"expected a share such as 10% or 0.1, got {text!r}; write {share:g}% or {share:.0%}")
+    return share
+
+
 def _parse(text: str | float, units: Mapping[str, float], quantity: str, examples: str) -> float:
     """Parse a number followed by a unit, ignoring case and spaces."""
-    if not isinstance(text, str):
+    if isinstance(text, Real) and not isinstance(text, bool):
         return float(text)
-    match = re.fullmatch(r"\s*([\d.]+)\s*(/?\s*[A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*([\d.]+)\s*(/?\s*[A-Za-z]*|%)\s*", text) if isinstance(text, str) else None
     unit = "".join(match[2].split()).upper() if match else ""
     if match and unit in units:
         try:

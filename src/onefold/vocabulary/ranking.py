@@ -52,15 +52,22 @@ def leaderboard(
 
 
 def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
-    """Return the trials that have a result, best first.
+    """Return the trials that have a result, the one to hand over first.
 
     Trials that meet the requirements come before the others, sound ones before failed ones, and higher levels before
-    lower ones, since results of little training and data do not compare with those of the full budget.
+    lower ones, since results of little training and data do not compare with those of the full budget. With several
+    goals, the trials of a level are ranked by front and, inside a front, by preference.
     """
     rated = [trial for trial in trials if is_rated(trial.metrics, objective)]
     objective = settled(objective, rated)
-    order = [rated[position] for position in objective.order([trial.metrics for trial in rated])]
-    return sorted(order, key=lambda trial: _class_of(trial, objective))
+    classes: dict[tuple[bool, bool, int], list[Trial]] = {}
+    for trial in rated:
+        classes.setdefault(_class_of(trial, objective), []).append(trial)
+    ordered = (
+        (group[at] for at in objective.order_of_preference([trial.metrics for trial in group]))
+        for _, group in sorted(classes.items())
+    )
+    return list(chain.from_iterable(ordered))
 
 
 class LiveRanking:

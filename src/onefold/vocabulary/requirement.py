@@ -1,40 +1,49 @@
 """Requirements: bounds on metrics, absolute or relative to the best result.
 
 accuracy>=0.9            at_least(0.9)
-latency_s<=0.03          at_most(0.03)
+latency_s<=0.03          at_most(0.03)            also latency_s<=30ms
+encoded_bytes<=2MB       at_most(2e6)
 accuracy>=best-0.01      at_least("best-0.01")    at most 0.01 below the best result
+accuracy>=best-5%        at_least("best-5%")      at most 5 % of the best result below it
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onefold.vocabulary.errors import ObjectiveError
+from onefold.vocabulary.errors import InputError, ObjectiveError
 from onefold.vocabulary.expression import names
+from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 
-_EXAMPLES = "accuracy>=0.9, latency_s<=0.03 or accuracy>=best-0.01"
-_FROM_BEST = re.compile(r"\s*best\s*(?:([-+])\s*([.\deE]+|[.\d]+[eE]-\d+))?\s*")
+_EXAMPLES = "accuracy>=0.9, latency_s<=0.03, accuracy>=best-0.01 or accuracy>=best-5%"
+_UNITS: Mapping[str, Callable[[str], float]] = {"_bytes": parse_bytes, "_s": parse_seconds}
+_FROM_BEST = re.compile(r"\s*best\s*(?:([-+])\s*([.\deE]+|[.\d]+[eE]-\d+)\s*(%)?)?\s*")
 
 
 @dataclass(frozen=True)
 class Bound:
     """A limit on a metric.
 
-    With `from_best` the limit is the best value of the metric among the compared results plus `from_best`. It is open
-    until they are known (`settled`); until then every result meets it.
+    With `from_best` the limit is the best value of the metric among the compared results plus `from_best`, which is
+    relative to that value if `is_share`. It is open until they are known (`settled`); until then every result meets it.
     """
 
     limit: float | None = None
     at_least: bool = True
     from_best: float | None = None
+    is_share: bool = False
 
     def __post_init__(self) -> None:
         if self.from_best is not None and (self.from_best > 0 if self.at_least else self.from_best < 0):
             raise ObjectiveError(f"no result can be better than the best: {self} can never be met; reverse its sign")
+        if self.is_share and self.at_least and self.from_best is not None and self.from_best <= -1:
+            raise ObjectiveError(
+                f"a share of the best must be below 100%, got {self}; write best-5%, or best-5 for an absolute distance"
+            )
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +55,8 @@ class Bound:
         finite = [value for value in values if math.isfinite(value)]
         if not self.is_open or self.from_best is None or not finite:
             return self
-        return replace(self, limit=(max(finite) if self.at_least else min(finite)) + self.from_best)
+        best = max(finite) if self.at_least else min(finite)
+        return replace(self, limit=best + self.from_best * (abs(best) if self.is_share else 1.0))
 
     def violation(self, value: float) -> float:
         """Return how far `value` violates the bound, relative to the limit; 0 if it is met."""
@@ -62,23 +72,28 @@ class Bound:
     def to_json(self) -> dict[str, Any]:
         """Return the bound as plain JSON values; one relative to the best is written open."""
         if self.from_best is not None:
-            return {"at_least": self.at_least, "from_best": float(self.from_best)}
+            share = {"is_share": True} if self.is_share else {}
+            return {"at_least": self.at_least, "from_best": float(self.from_best), **share}
         return {"at_least": self.at_least, "limit": self.limit}
 
     def __str__(self) -> str:
-        limit = (
-            f"{self.limit:g}" if self.from_best is None else f"best{self.from_best:+g}" if self.from_best else "best"
-        )
+        if self.from_best is None:
+            limit = f"{self.limit:g}"
+        else:
+            limit = (
+                "best" if not self.from_best else f"best{self.from_best * 100 if self.is_share else self.from_best:+g}"
+            )
+            limit += "%" if self.is_share and self.from_best else ""
         return f"{'>=' if self.at_least else '<='}{limit}"
 
 
 def at_least(limit: float | str) -> Bound:
-    """Require a metric of at least `limit`; "best-0.01" is relative to the best result."""
+    """Require a metric of at least `limit`; "best-0.01" and "best-5%" are relative to the best result."""
     return _bound(limit, at_least=True)
 
 
 def at_most(limit: float | str) -> Bound:
-    """Require a metric of at most `limit`; "best+0.01" is relative to the best result."""
+    """Require a metric of at most `limit`; "best+0.01" and "best+5%" are relative to the best result."""
     return _bound(limit, at_least=False)
 
 
@@ -91,7 +106,20 @@ def requirement(text: str) -> tuple[str, Bound]:
         known = False
     if match is None or not known:
         raise ObjectiveError(f"{text!r} is not a requirement; write, for example, {_EXAMPLES}")
-    return match[1], _bound(match[3], at_least=match[2] == ">=")
+    return match[1], _bound(_without_unit(match[1], match[3]), at_least=match[2] == ">=")
+
+
+def _without_unit(metric: str, limit: str) -> str:
+    """Return a limit in the unit that the name of its metric says: "200000" for "200kB", 0.002 for "2ms"."""
+    name = metric.partition("@")[0]  # without the device
+    has_unit = name.isidentifier() and not name.endswith("_per_s")
+    parse = next((parse for suffix, parse in _UNITS.items() if has_unit and name.endswith(suffix)), None)
+    if parse is None:
+        return limit
+    try:
+        return repr(parse(limit))
+    except InputError:
+        return limit
 
 
 def _bound(limit: float | str, *, at_least: bool) -> Bound:
@@ -99,7 +127,8 @@ def _bound(limit: float | str, *, at_least: bool) -> Bound:
         return Bound(float(limit), at_least)
     try:
         if match := _FROM_BEST.fullmatch(limit):
-            return Bound(at_least=at_least, from_best=float(f"{match[1] or '+'}{match[2] or 0}"))
+            offset = float(f"{match[1] or '+'}{match[2] or 0}")
+            return Bound(at_least=at_least, from_best=offset / 100 if match[3] else offset, is_share=bool(match[3]))
         if math.isnan(float(limit)):
             raise ValueError
         return Bound(float(limit), at_least)

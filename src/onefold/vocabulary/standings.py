@@ -1,7 +1,7 @@
 """Results in the order of an objective, kept sorted while results arrive: thousands of results cost little each.
 
-The order is that of `Objective.order` within classes: results that meet the requirements come first, sound ones before
-those of failed trials, higher levels before lower ones.
+The order is that of `Objective.order` or, for the best, of `Objective.order_of_preference` within classes: results that
+meet the requirements come first, sound ones before those of failed trials, higher levels before lower ones.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.pareto import Fronts, crowding
+from onefold.vocabulary.pareto import Fronts
 from onefold.vocabulary.records import Metrics
 
 
@@ -160,34 +160,40 @@ class SingleGoalStandings(Standings):
 
 
 class ParetoStandings(Standings):
-    """Non-dominated fronts of the feasible results, by crowding distance inside a front; then the infeasible ones."""
+    """Non-dominated fronts of the feasible results of each class; then the infeasible ones."""
 
     def __init__(self, objective: Objective) -> None:
         super().__init__(objective)
         self._clear()
 
     def best(self) -> int | None:
-        if not self._feasible:
+        if not self._classes:
             return int(self._infeasible[0][-1]) if self._infeasible else None
-        members = self._feasible[min(self._feasible)]
-        front = next(front for front in self._fronts if not members.isdisjoint(front))
-        return next(number for number in _by_crowding(front) if number in members)
+        numbers, results = self._members(next(iter(self._classes[min(self._classes)])))
+        choice = self._settled.current.front_choice(results)
+        return min(zip(numbers, results), key=lambda member: (*choice.key(member[1]), member[0]))[0]
 
     def candidate(self, places: int) -> int | None:
         before = 0
-        for front in self._fronts:
-            if before >= places:
-                return None
-            if not front.keys() <= self._retired:
-                order = enumerate(_by_crowding(front), start=before)
-                return next((n for at, n in order if n not in self._retired and at < places), None)
-            before += len(front)
+        for _, fronts in sorted(self._classes.items()):
+            for front in fronts:
+                if before >= places:
+                    return None
+                if not front.keys() <= self._retired:
+                    numbers, results = self._members(front)
+                    order = islice(self._settled.current.order_of_front(results), places - before)
+                    return next((numbers[at] for at in order if numbers[at] not in self._retired), None)
+                before += len(front)
         rest = islice(self._infeasible, max(0, places - before))
         return next((int(key[-1]) for key in rest if key[-1] not in self._retired), None)
 
+    def _members(self, front: Iterable[int]) -> tuple[list[int], list[Metrics]]:
+        numbers = sorted(front)
+        return numbers, [self._entries[number].metrics for number in numbers]
+
     def _clear(self) -> None:
-        self._fronts = Fronts()
-        self._feasible: dict[tuple[bool, int], set[int]] = {}  # by class
+        self._classes: dict[tuple[bool, int], Fronts] = {}
+        self._places: dict[int, tuple[bool, int]] = {}  # the class of each feasible result
         self._infeasible: list[tuple[float, ...]] = []
 
     def _insert(self, number: int, entry: _StandingKey) -> None:
@@ -196,29 +202,22 @@ class ParetoStandings(Standings):
         if violation > 0:
             insort(self._infeasible, (entry.is_failed, violation, number))
         else:
-            self._fronts.add(number, objective.losses(entry.metrics))
-            self._feasible.setdefault((entry.is_failed, -entry.level), set()).add(number)
+            place = self._places[number] = (entry.is_failed, -entry.level)
+            self._classes.setdefault(place, Fronts()).add(number, objective.losses(entry.metrics))
 
     def _delete(self, number: int) -> None:
-        group = next((group for group, members in self._feasible.items() if number in members), None)
-        if group is None:
+        place = self._places.pop(number, None)
+        if place is None:
             self._infeasible = [key for key in self._infeasible if key[-1] != number]
             return
-        self._fronts.remove(number)
-        self._feasible[group].remove(number)
-        if not self._feasible[group]:
-            del self._feasible[group]
+        self._classes[place].remove(number)
+        if not any(self._classes[place]):
+            del self._classes[place]
 
 
 def standings(objective: Objective) -> Standings:
     """Return empty standings for the goals of an objective."""
     return SingleGoalStandings(objective) if len(objective.goals) == 1 else ParetoStandings(objective)
-
-
-def _by_crowding(front: Mapping[int, Sequence[float]]) -> Iterator[int]:
-    numbers = sorted(front)
-    distance = dict(zip(numbers, crowding([front[number] for number in numbers])))
-    return iter(sorted(numbers, key=lambda number: (-distance[number], number)))
 
 
 def _discard(order: list[tuple[float, ...]], key: tuple[float, ...]) -> None:

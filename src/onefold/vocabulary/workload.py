@@ -7,7 +7,7 @@
     batches      of a split                                     step         one batch: forward, backward, update
     train_epoch  one epoch                                      metrics      of all outputs of a split
     evaluate     metrics of a model                             serving_network   what is exported for serving
-    predictions  which of several outputs the defaults use
+    predictions  which of several outputs the defaults use      reported_metrics   names, to check goals early
 
 torch is imported inside the methods, so that defining a workload is cheap.
 """
@@ -66,6 +66,17 @@ class Workload:
     def name(self) -> str:
         """Return the name that studies of this workload start with."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
+
+    @property
+    def reported_metrics(self) -> tuple[str, ...] | None:
+        """Return the names of all metrics that training and validation may report; None if they are not known before.
+
+        A study checks the metrics of its objective by them before it trains. Workloads with metrics of their own may
+        name them here.
+        """
+        methods = ("train_epoch", "metrics", "evaluate")
+        is_default = all(getattr(type(self), name) is getattr(Workload, name) for name in methods)
+        return ("loss", "accuracy", "rmse", "train_loss") if is_default else None
 
     def build(self, config: Config) -> Any:
         """Return the network of a configuration with freshly initialized weights."""

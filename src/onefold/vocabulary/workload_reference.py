@@ -4,9 +4,8 @@
     file.py:Class      one of several
     package.module:Class
     digits             a bundled workload: an entry point of the group "onefold.workloads"
-    compressed+REF     the workload REF inside a wrapper: an entry point of the group "onefold.workload_wrappers"
 
-Other packages add bundled workloads and wrappers of their own through these two groups.
+Other packages add bundled workloads of their own through this group.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from onefold.vocabulary.errors import OnefoldError, WorkloadError, suggestion, u
 from onefold.vocabulary.workload import Workload
 
 BUNDLED_GROUP = "onefold.workloads"
-WRAPPER_GROUP = "onefold.workload_wrappers"
 _loading: ContextVar[bool] = ContextVar("loading", default=False)
 
 
@@ -36,16 +34,9 @@ def bundled_workloads() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=BUNDLED_GROUP)}
 
 
-def split_wrapper(reference: str) -> tuple[str, str]:
-    """Split `compressed+REF` into the wrapper's name and REF; the name is empty where there is no wrapper."""
-    match = re.match(r"([a-z][a-z0-9_-]*)\+", reference)
-    return (match[1], reference[match.end() :]) if match else ("", reference)
-
-
 def is_bundled(reference: str) -> bool:
-    """Return whether a reference names a bundled workload, also inside a wrapper: installed code and no other."""
-    _, inner = split_wrapper(reference)
-    return inner in bundled_workloads()
+    """Return whether a reference names a bundled workload: installed code and no other."""
+    return reference in bundled_workloads()
 
 
 def load(reference: str) -> Workload:
@@ -54,9 +45,6 @@ def load(reference: str) -> Workload:
     A package is looked for in the current folder first, but not that of a bundled workload. Raises WorkloadError if
     there is no such workload.
     """
-    wrapper, inner = split_wrapper(reference)
-    if wrapper:
-        return _wrap(wrapper, load(inner))
     source, _, wanted = reference.partition(":")
     path = Path(source).expanduser()
     if path.suffix == ".py":
@@ -73,14 +61,6 @@ def load(reference: str) -> Workload:
             f"{source!r} is neither a Python file nor a bundled workload{suggestion(source, bundled_workloads())}"
         )
     return _instance(_choose(module, wanted, reference), reference)
-
-
-def _wrap(name: str, inner: Workload) -> Workload:
-    wrappers = {point.name: point for point in entry_points(group=WRAPPER_GROUP)}
-    if name not in wrappers:
-        raise WorkloadError(unknown("workload wrapper", name, wrappers))
-    wrapped: Workload = wrappers[name].load()(inner)
-    return wrapped
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -5,6 +5,6 @@ from onefold.report.plots.ladder import ladder
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.parallel import parallel
 from onefold.report.plots.progress import progress
-from onefold.report.plots.tradeoff import tradeoff
+from onefold.report.plots.tradeoff import tradeoffs
 
-__all__ = ["Plot", "curves", "ladder", "parallel", "progress", "tradeoff"]
+__all__ = ["Plot", "curves", "ladder", "parallel", "progress", "tradeoffs"]

@@ -20,7 +20,8 @@ from onefold.report.plots.marks import (
 )
 from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import Point, element, picture, polyline, text
-from onefold.report.study.summary import LearningCurve, Summary
+from onefold.report.study.course import LearningCurve
+from onefold.report.study.summary import Summary
 
 NAME, TITLE = "curves", "Learning curves"
 POINTS = 80  # per curve; more cannot be distinguished

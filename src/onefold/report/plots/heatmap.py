@@ -192,7 +192,7 @@ def _rounded(value: float) -> float:
 
 def _brief(value: float) -> str:
     """Format a throughput in about five characters."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size * 9.995:
+    for least, size, unit in ((999.5e3, 1e6, "M"), (9.995e3, 1e3, "k")):
+        if value >= least:
             return f"{value / size:.3g}{unit}"
     return quantities.number(_rounded(value))

@@ -11,7 +11,8 @@ from onefold.report.plots.axes import Frame, left_margin, x_axis, y_axis
 from onefold.report.plots.marks import Plot, direction, dot, level_shades, tooltip
 from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import cross, element, picture, staircase, text
-from onefold.report.study.summary import RungResult, Summary
+from onefold.report.study.course import RungResult
+from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
 
 NAME, TITLE = "progress", "Progress"

@@ -1,8 +1,10 @@
-"""Two goals against each other, with the Pareto front."""
+"""Goals against each other, two by two, with the Pareto front."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 
 from markupsafe import Markup
 
@@ -11,30 +13,41 @@ from onefold.report.plots.marks import Plot, direction, dot, trial_label
 from onefold.report.plots.scale import fitted, unit_of, with_unit
 from onefold.report.plots.svg import element, picture, staircase, text
 from onefold.report.study.summary import Summary
+from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial
 
 NAME, TITLE = "tradeoff", "Trade-off"
+Pair = tuple[Goal, Goal]
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
-def tradeoff(summary: Summary) -> Plot:
-    """Draw a dot per trial, the second goal on the x axis and the first one on the y axis, with the Pareto front."""
+def tradeoffs(summary: Summary) -> list[Plot]:
+    """Return one plot for each pair of goals; a single one, which says why, if there is nothing to draw."""
+    pairs = list(combinations(summary.objective.goals, 2))
+    shown = pairs if summary.ranking else pairs[:1]
+    return [replace(tradeoff(summary, pair), name=f"{NAME}-goals-{number}") for number, pair in enumerate(shown)]
+
+
+def tradeoff(summary: Summary, pair: Pair) -> Plot:
+    """Draw a dot per trial, the second goal of the pair over x and the first one over y, with the Pareto front."""
     if not summary.ranking:
         return Plot(NAME, TITLE, "No trial has a result, so there is no trade-off to show.")
-    first, second = summary.objective.goals[:2]
-    caption = f"{first.metric} against {second.metric}, at the latest rung of each trial."
-    if len(summary.objective.goals) > 2:
-        caption += f" The front is over all {len(summary.objective.goals)} goals, of which two are drawn."
+    first, second = pair
+    levels = {trial.level for trial in summary.ranking}
+    shown = f"the trials at level {max(levels)}" if len(levels) == 1 else "all trials, each at its latest rung"
+    goals = len(summary.objective.goals)
+    caption = f"Of {shown}" + (f"; the front is over all {goals} goals." if goals > 2 else ".")
     legend = [("dot plain", "trial")]
     if summary.front:
         legend.append(("dot best", "Pareto front: not dominated by another trial"))
     if not all(summary.is_feasible(trial) for trial in summary.ranking):
         legend.append(("dot plain hollow", "violates a requirement"))
-    return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
+    title = f"{first.metric.capitalize()} against {second.metric}"
+    return Plot(NAME, title, caption, _drawing(summary, pair), tuple(legend))
 
 
-def _drawing(summary: Summary) -> Markup:
-    first, second = summary.objective.goals[:2]
+def _drawing(summary: Summary, pair: Pair) -> Markup:
+    first, second = pair
     ups = [trial.metrics[first.metric] for trial in summary.ranking]
     sides = [trial.metrics[second.metric] for trial in summary.ranking]
     (up_unit, up_size), (side_unit, side_size) = unit_of(first.metric, ups), unit_of(second.metric, sides)

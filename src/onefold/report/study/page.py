@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from onefold.report import phrases
 from onefold.report.html_page import render_page
-from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
+from onefold.report.plots import curves, ladder, parallel, progress, tradeoffs
 from onefold.report.study.knobs import knob_section
 from onefold.report.study.serving import explained, serving_parts, trade_offs
 from onefold.report.study.shortlist import remarks, shortlist_of, shortlist_table
-from onefold.report.study.summary import Summary
-from onefold.report.study.tables import COSTS, rungs_table, trials_table
+from onefold.report.study.summary import TRAINING_COSTS, Summary
+from onefold.report.study.tables import VARIANT, rungs_table, trials_table
 from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
@@ -22,7 +23,6 @@ from onefold.vocabulary.serving import SERVING_METRICS
 from onefold.vocabulary.space import Choice, Parameter
 
 SHOWN = 25  # trials in a table
-FRONT_SHOWN = 12
 FAILURES_SHOWN = 50
 # Keys of the spec that other parts of the page show.
 SHOWN_ELSEWHERE = ("workload", "objective", "space", "first", "arms")
@@ -40,7 +40,7 @@ def as_html(summary: Summary) -> str:
         best_note=_best_note(summary),
         config=_json(dict(best.config)) if best else "",
         reached=list(_reached(summary, best)) if best else [],
-        tradeoff=tradeoff(summary) if len(summary.objective.goals) > 1 else None,
+        tradeoffs=tradeoffs(replace(summary, ranking=summary.compared)),
         front=_front(summary),
         serving=serving_parts(summary),
         ways=explained(summary),
@@ -90,7 +90,7 @@ def _best_tile(summary: Summary) -> Tile:
     if not summary.is_feasible(best):
         return Tile(f"Nearest {goals[0].metric}", value, where, badge="requirements violated")
     if len(goals) > 1:
-        front = [summary.presented(trial).metrics for trial in summary.front]
+        front = [trial.metrics for trial in summary.front]
         ends = [(goal, min((metrics[goal.metric] for metrics in front), key=goal.loss)) for goal in goals]
         note = ", ".join(f"{goal} {summary.format(goal.metric, end)}" for goal, end in ends)
         return Tile("Pareto front", quantities.count(len(summary.front), "trial"), note, accent=True)
@@ -99,7 +99,7 @@ def _best_tile(summary: Summary) -> Tile:
 
 def _best_title(summary: Summary) -> str:
     if summary.best is None or summary.is_feasible(summary.best):
-        return "Best" if len(summary.objective.goals) == 1 else "First ranked"
+        return "Best" if len(summary.objective.goals) == 1 else "Recommended"
     return "Nearest"
 
 
@@ -110,13 +110,15 @@ def _best_note(summary: Summary) -> str:
         return "No trial finished a rung." + (" The failures below say why." if summary.failures else "")
     if not summary.is_feasible(summary.best):
         return "No trial meets the requirements. This one is nearest."
-    if summary.ranking[0] in summary.front and len(summary.front) > 1:
-        return f"One of {len(summary.front)} trials on the Pareto front."
+    if summary.recommendation is not None and not summary.recommendation.devices:
+        return "; ".join((*summary.recommendation.shortfalls, *summary.recommendation.reasons))
     return ""
 
 
 def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
-    for metric in sorted(summary.metrics, key=lambda name: name in COSTS and name not in summary.objective.metrics):
+    for metric in sorted(
+        summary.metrics, key=lambda name: name in TRAINING_COSTS and name not in summary.objective.metrics
+    ):
         if metric in best.metrics and not _is_shown_by_device(summary, metric):
             way = summary.labels.get(metric)
             yield metric, summary.format(metric, best.metrics[metric]) + (f" ({way})" if way else "")
@@ -138,16 +140,16 @@ def _trials(summary: Summary) -> Table:
 
 
 def _front(summary: Summary) -> Table:
-    """Return the trials of the Pareto front with their goals."""
-    first = summary.objective.goals[0]
-    trials = sorted(summary.front, key=lambda trial: first.loss(trial.metrics[first.metric]))
-    table = trials_table(summary, trials[:FRONT_SHOWN])
-    return table.with_columns(lambda column: column.kind in (ColumnKind.TRIAL, ColumnKind.GOAL))
+    """Return the trials of the Pareto front with their goals, and how forks are compressed."""
+    table = trials_table(summary, summary.front_by_goal)
+    return table.with_columns(
+        lambda column: column.kind in (ColumnKind.TRIAL, ColumnKind.GOAL) or column.title == VARIANT
+    )
 
 
 def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     served = SERVING_METRICS if summary.servings else ()
-    names = ", ".join(m for m in summary.metrics if m not in COSTS and m.partition("@")[0] not in served)
+    names = ", ".join(m for m in summary.metrics if m not in TRAINING_COSTS and m.partition("@")[0] not in served)
     yield "metrics", f"{names}, as the workload reports them at the end of a rung" if names else "nothing yet"
     yield "order", _order(summary)
     yield "time", "on a monotonic clock; in rungs: the sum over all rungs, which may run in parallel"
@@ -166,7 +168,7 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _order(summary: Summary) -> str:
-    within = "Pareto fronts" if len(summary.objective.goals) > 1 else "the goal"
+    within = "Pareto fronts and, inside a front, by preference" if len(summary.objective.goals) > 1 else "the goal"
     last = ["failed later"] + (["violate a requirement"] if summary.objective.require else [])
     return (
         "a trial is ranked by its latest finished rung; higher levels come first, within a level the order is by "

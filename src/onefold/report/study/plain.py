@@ -7,10 +7,12 @@
     best         the number of the best trial, or null
     ranking      the numbers of all trials with a result, best first
     front        with several goals: the numbers of the trials on the Pareto front
+    reasons      with several goals or serving costs: why the best trial is the one to take
     counts       the number of trials in each state, and of all
     cost         of all rungs together: time_s, cpu_s, energy_j, energy_source, energy_measured, memory_bytes
-    trials       number, state, config, metrics, keeps (the requirements; null without a result), level, epochs, cost,
-                 refusals, and its rungs: rung, level, bracket, decision, state, epochs, data, time_s (granted),
+    trials       number, state, config, metrics (as measured alike for all trials: study.result has those of the model
+                 that was handed over, measured again), keeps (the requirements; null without a result), level, epochs,
+                 cost, refusals, and its rungs: rung, level, bracket, decision, state, epochs, data, time_s (granted),
                  threads, attempts, metrics, cost, started_s, ended_s, failure
     levels       the rungs by level: level, epochs, data, time_s (granted), trials, done, failed, running,
                  promoted, best
@@ -55,6 +57,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "best": None if summary.best is None else summary.best.number,
         "ranking": [trial.number for trial in summary.ranking],
         "front": [trial.number for trial in summary.front],
+        "reasons": _reasons(summary),
         "counts": {**{state.value: count for state, count in summary.counts.items()}, "all": len(summary.trials)},
         "cost": _cost(summary.cost),
         "trials": [_trial(summary, trial) for trial in summary.trials],
@@ -79,8 +82,25 @@ def as_json(summary: Summary) -> dict[str, Any]:
     return plain
 
 
+def front_json(summary: Summary) -> dict[str, Any]:
+    """Return the Pareto front: study, objective, best (a number or null), reasons, and the trials as in `as_json`."""
+    content = {
+        "study": summary.study.name,
+        "objective": summary.objective.to_json(),
+        "best": None if summary.best is None else summary.best.number,
+        "reasons": _reasons(summary),
+        "front": [_trial(summary, trial) for trial in summary.front_by_goal],
+    }
+    plain: dict[str, Any] = finite(to_json(content))
+    return plain
+
+
+def _reasons(summary: Summary) -> list[str]:
+    return [] if summary.recommendation is None else list(summary.recommendation.reasons)
+
+
 def _trial(summary: Summary, trial: Trial) -> dict[str, Any]:
-    shown = summary.presented(trial)
+    shown = summary.compared_as(trial)
     return {
         **_attributes(trial, "number", "state", "config", "refusals"),
         **_attributes(shown, "level", "metrics"),

@@ -147,12 +147,7 @@ def _remark(summary: Summary, recommendation: Recommendation, on: DeviceRecommen
     shown = (
         f" {MAX_ALTERNATIVES} of {len(on.alternatives)} are shown." if len(on.alternatives) > MAX_ALTERNATIVES else ""
     )
-    again = (
-        f" Costs are as they were measured alike for all trials; trial {recommendation.trial} was measured again, "
-        "more precisely, to be handed over."
-        if len(on.alternatives) > 1 and summary.best and summary.best.metrics != summary.ranking[0].metrics
-        else ""
-    )
+    again = f" {summary.remeasured}" if len(on.alternatives) > 1 and summary.remeasured else ""
     return f"Trial {on.top} has the {recommendation.quality}; {rivals} came {near}.{order}{shown}{again}"
 
 
@@ -189,9 +184,10 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     sources = {surface_costs(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
     labels = {metric: source} if (source := ", ".join(sorted(filter(None, sources)))) else {}
     view = replace(summary, objective=pair, ranking=tuple(seen), front=front, labels=labels)
+    first, second = pair.goals
     title = f"{quality.metric.capitalize()} against {TITLES[metric].replace('/', ' per ')}"
     caption = f"Trials of the top levels on {on.device}" + (f"; {metric} is {source}." if source else ".")
-    return replace(tradeoff(view), name=f"tradeoff-{metric}", title=title, caption=caption)
+    return replace(tradeoff(view, (first, second)), name=f"tradeoff-{metric}", title=title, caption=caption)
 
 
 def _compared(summary: Summary, on: DeviceRecommendation) -> Iterator[Trial]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from heapq import heappop, heappush
 from typing import Any
 
+from onefold.report import phrases
+from onefold.report.study.course import (
+    LearningCurve,
+    RungResult,
+    RungSummary,
+    curve_metric_of,
+    finished_rungs,
+    learning_curves,
+    levels_of,
+)
 from onefold.serving.ranked_trials import Servings, surface_costs
 from onefold.serving.recommendation import Recommendation, recommend
 from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
-from onefold.vocabulary.costs import with_cost_so_far
+from onefold.vocabulary.costs import COST_METRICS, with_cost_so_far
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import Goal, Objective
 from onefold.vocabulary.ranking import front, is_feasible, is_rated, leaderboard, settled
@@ -22,12 +30,10 @@ from onefold.vocabulary.records import (
     Config,
     Epoch,
     Failure,
-    Grant,
     Measurement,
     Metrics,
     Refusal,
     Rung,
-    RungState,
     StudyState,
     Trial,
     TrialState,
@@ -35,6 +41,9 @@ from onefold.vocabulary.records import (
 )
 from onefold.vocabulary.serving import SERVING_METRICS, metrics_on, without_serving
 from onefold.vocabulary.space import Choice, Float, Parameter, Space
+from onefold.vocabulary.variants import COMPRESSION
+
+TRAINING_COSTS = ("train_time_s", "energy_j", "memory_bytes")  # metrics that have columns of costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,44 +53,6 @@ class FailedTrial:
     rung: Rung
     failure: Failure
     config: Config
-
-
-@dataclass(frozen=True, slots=True)
-class RungSummary:
-    """All rungs of one level: how many trials reached it, finished, failed and were promoted."""
-
-    grant: Grant
-    trials: int
-    done: int
-    failed: int
-    running: int  # none if the study does not run
-    promoted: int
-    best: float | None  # value of the first goal among the feasible results
-
-    @property
-    def unfinished(self) -> int:
-        """Return the number of trials without a result yet."""
-        return self.trials - self.done - self.failed
-
-
-@dataclass(frozen=True, slots=True)
-class RungResult:
-    """A finished rung. `best` is the first goal's value of the best feasible trial at that time, if there is one."""
-
-    time_s: float
-    trial: int
-    level: int
-    value: float
-    keeps: bool  # whether it meets the requirements
-    best: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LearningCurve:
-    """A metric over the epochs of one trial, as (epoch, value). Epochs restart if a rung trains from scratch."""
-
-    trial: int
-    points: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -110,27 +81,50 @@ class Summary:
     servings: Servings = field(default_factory=dict)  # serving cost by trial and device; empty if not measured
     devices: tuple[str, ...] = ()  # of the servings; metrics without a device belong to the first one
     labels: Mapping[str, str] = field(default_factory=dict)  # sources of metrics not measured on the device
-    recommendation: Recommendation | None = None
+    recommendation: Recommendation | None = None  # with servings or several goals
     knob_records: tuple[KnobRecord, ...] = ()  # by trial and epoch
     folder: str = ""  # of the study's files
 
     @property
     def best(self) -> Trial | None:
-        """Return the first trial of the ranking, as it is presented."""
-        return self.presented(self.ranking[0]) if self.ranking else None
+        """Return the first trial of the ranking, with the metrics of the model that was handed over if that is its own.
 
-    def presented(self, trial: Trial) -> Trial:
-        """Return a trial with the metrics to show.
-
-        Before any rung has finished, they are those of its best epoch. The serving costs of the handed-over model were
-        measured again, more precisely than those of all trials.
+        Its serving costs were measured again, more precisely than those that all trials are compared by.
         """
-        trial = self.ranked_trials.get(trial.number, trial)
-        result = self.study.result or {}
+        if not self.ranking:
+            return None
+        trial, result = self.ranking[0], self.study.result or {}
         metrics = result.get("metrics") or {}
-        if result.get("trial") != trial.number or without_serving(metrics) != without_serving(trial.metrics):
+        if result.get("trial") != trial.number or _of_training(metrics, result) != _of_training(trial.metrics, result):
             return trial
         return trial.with_metrics(metrics)
+
+    @property
+    def remeasured(self) -> str:
+        """Return the sentence on the costs of the best trial that were measured again; empty if none were."""
+        if self.best is None or self.best.metrics == self.ranking[0].metrics:
+            return ""
+        return phrases.remeasured(self.ranking[0], self.best, self.objective.metrics, self.format)
+
+    def compared_as(self, trial: Trial) -> Trial:
+        """Return a trial with the metrics that it is compared by; before any rung has finished, of its best epoch."""
+        return self.ranked_trials.get(trial.number, trial)
+
+    @property
+    def front_by_goal(self) -> list[Trial]:
+        """Return the trials of the Pareto front, best value of the first goal first."""
+        goal = self.objective.goals[0]
+        return sorted(self.front, key=lambda trial: (goal.loss(trial.metrics[goal.metric]), trial.number))
+
+    @property
+    def compared(self) -> tuple[Trial, ...]:
+        """Return the trials of the level of the Pareto front that have not failed: those it is computed over.
+
+        Some may violate a requirement. Without a front they are all trials of the ranking.
+        """
+        level = max((trial.level for trial in self.front), default=None)
+        same_level = tuple(trial for trial in self.ranking if trial.failure is None and trial.level == level)
+        return same_level or self.ranking
 
     @cached_property
     def ranked_trials(self) -> Mapping[int, Trial]:
@@ -196,7 +190,7 @@ def summarize(
 ) -> Summary:
     """Return the summary of a study in any state, also before its first result.
 
-    With `servings` it includes a recommendation for serving. `devices` are their names in order of importance
+    With `servings` or several goals it includes a recommendation. `devices` are their names in order of importance
     (default: in the order of the servings); `quality` is the workload's own goal (default: derived from the objective);
     `epoch_objective` ranks the epochs of trials that have not finished a rung. `last_epochs` has the number of the last
     epoch of each trial (default: among `epochs`, which are then all).
@@ -210,7 +204,7 @@ def summarize(
     standing = tuple({trial.number: trial for trial in (*trials, *ranking)}.values())  # a ranked one may be so far
     objective = settled(objective, standing)
     results = [rung for trial in standing for rung in trial.finished_rungs]
-    curve_metric = _curve_metric(objective, epochs)
+    curve_metric = curve_metric_of(objective, epochs)
     metrics = tuple(dict.fromkeys(name for name in objective.metrics if any(name in r.metrics for r in results)))
     metrics += tuple(sorted({name for rung in results for name in rung.metrics} - set(metrics)))
     states = Counter(trial.state for trial in trials)
@@ -232,11 +226,11 @@ def summarize(
             if rung.failure
         ),
         refusals=tuple(refusal for trial in trials for refusal in trial.refusals),
-        levels=_levels(objective, trials, is_running=study.state is StudyState.RUNNING),
+        levels=levels_of(objective, trials, is_running=study.state is StudyState.RUNNING),
         cost=sum((trial.cost for trial in trials), Measurement.nothing()),
-        progress=_progress(objective, trials),
+        progress=finished_rungs(objective, trials),
         curve_metric=curve_metric,
-        curves=_curves(curve_metric, epochs),
+        curves=learning_curves(curve_metric, epochs),
         metrics=metrics,
         decimals={
             name: quantities.decimals(rung.metrics[name] for rung in results if name in rung.metrics)
@@ -247,7 +241,7 @@ def summarize(
         labels=_labels(servings, names),
         recommendation=(
             recommend(standing, objective, servings, names, quality or _quality(objective, standing))
-            if servings
+            if servings or len(objective.goals) > 1
             else None
         ),
         knob_records=tuple(knob_records),
@@ -275,7 +269,7 @@ def _ranking(
 
 def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
     """Return the workload's likely goal: the first goal or requirement of the objective that is not a cost."""
-    costs = {*SERVING_METRICS, "train_time_s", "energy_j", "memory_bytes", "parameters"}
+    costs = {*SERVING_METRICS, *COST_METRICS}
     for goal in objective.goals:
         if goal.metric.partition("@")[0] not in costs:
             return goal
@@ -329,57 +323,6 @@ def _state(trial: Trial, study: StudyRecord) -> TrialState:
     return TrialState.WAITING if is_paused else trial.state
 
 
-def _levels(objective: Objective, trials: Iterable[Trial], *, is_running: bool) -> tuple[RungSummary, ...]:
-    visits: dict[int, list[tuple[Rung, bool]]] = {}
-    for trial in trials:
-        for index, rung in enumerate(trial.current_rungs):
-            visits.setdefault(rung.grant.level, []).append((rung, index + 1 < len(trial.current_rungs)))
-    return tuple(_level(objective, visits[level], is_running=is_running) for level in sorted(visits))
-
-
-def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]], *, is_running: bool) -> RungSummary:
-    goal = objective.goals[0]
-    kept = [
-        rung.metrics[goal.metric]
-        for rung, _ in visits
-        if rung.state is RungState.DONE and is_feasible(rung.metrics, objective)
-    ]
-    return RungSummary(
-        grant=visits[-1][0].grant,
-        trials=len(visits),
-        done=sum(rung.state is RungState.DONE for rung, _ in visits),
-        failed=sum(rung.state is RungState.FAILED for rung, _ in visits),
-        running=sum(is_running and rung.state is RungState.DECIDED for rung, _ in visits),
-        promoted=sum(is_promoted for _, is_promoted in visits),
-        best=min(kept, key=goal.loss, default=None),
-    )
-
-
-def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[RungResult, ...]:
-    """Return the finished rungs by time, each with the best value so far of the first goal."""
-    goal, several = objective.goals[0], len(objective.goals) > 1
-    ended = [(rung.ended_s, rung) for trial in trials for rung in trial.current_rungs if rung.ended_s is not None]
-    standing: dict[int, tuple[bool, int, float]] = {}  # of feasible trials: failed, -level, loss
-    queue: list[tuple[tuple[bool, int, float], int]] = []  # standings, best first; some are outdated
-    moments = []
-    for time_s, rung in sorted(ended, key=lambda pair: (pair[0], pair[1].decision)):
-        if rung.state is RungState.FAILED and rung.trial in standing:
-            standing[rung.trial] = (True, *standing[rung.trial][1:])
-            heappush(queue, (standing[rung.trial], rung.trial))
-        if rung.state is not RungState.DONE or not is_rated(rung.metrics, objective):
-            continue
-        value, counts = rung.metrics[goal.metric], is_feasible(rung.metrics, objective)
-        standing.pop(rung.trial, None)
-        if counts:
-            standing[rung.trial] = (False, 0 if several else -rung.grant.level, goal.loss(value))
-            heappush(queue, (standing[rung.trial], rung.trial))
-        while queue and standing.get(queue[0][1]) != queue[0][0]:
-            heappop(queue)
-        best = goal.loss(queue[0][0][2]) if queue else None
-        moments.append(RungResult(time_s, rung.trial, rung.grant.level, value, counts, best))
-    return tuple(moments)
-
-
 def _last_epochs(epochs: Iterable[Epoch]) -> dict[int, int]:
     last: dict[int, int] = {}
     for epoch in epochs:
@@ -387,20 +330,7 @@ def _last_epochs(epochs: Iterable[Epoch]) -> dict[int, int]:
     return last
 
 
-def _curve_metric(objective: Objective, epochs: Sequence[Epoch]) -> str:
-    """Return the metric of the first goal if epochs report it, else the closest one."""
-    reported: set[str] = {name for epoch in epochs for name in epoch.metrics}
-    wanted = (*objective.metrics, "accuracy", "loss", "train_loss", *sorted(reported))
-    return next((name for name in wanted if name in reported), "")
-
-
-def _curves(metric: str, epochs: Iterable[Epoch]) -> tuple[LearningCurve, ...]:
-    points: dict[int, list[tuple[int, float]]] = {}
-    for epoch in sorted(epochs, key=lambda epoch: (epoch.trial, epoch.rung, epoch.number)):
-        if _finite(epoch.metrics, metric):
-            points.setdefault(epoch.trial, []).append((epoch.number, epoch.metrics[metric]))
-    return tuple(LearningCurve(trial, tuple(points[trial])) for trial in sorted(points))
-
-
-def _finite(metrics: Metrics, name: str) -> bool:
-    return name in metrics and math.isfinite(metrics[name])
+def _of_training(metrics: Metrics, card: Mapping[str, Any]) -> Metrics:
+    """Return the metrics by which the model of a card is recognized; those of a compressed file are about the file."""
+    known = without_serving(metrics)
+    return {name: known[name] for name in TRAINING_COSTS if name in known} if COMPRESSION in card else known

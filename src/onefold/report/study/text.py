@@ -30,10 +30,9 @@ def as_text(summary: Summary) -> str:
     if len(summary.levels) > 1:
         parts.append(table_lines(rungs_table(summary)))
     if summary.front:
-        title = f"Pareto front: {quantities.count(len(summary.front), 'trial')}"
-        parts.append(table_lines(_short(summary, _front(summary), title)))
+        parts.append(_front_lines(summary, summary.front_by_goal[: 2 * SHOWN]))
     elif len(summary.ranking) > 1:
-        parts.append(table_lines(_short(summary, summary.ranking[:SHOWN], "Best trials")))
+        parts.append([*table_lines(_short(summary, summary.ranking[:SHOWN], "Best trials")), *_remeasured(summary)])
     if (shortlist := shortlist_of(summary)) is not None:
         title = f"Compressed, on {one_line(shortlist.device)}: take {one_line(shortlist.why)}"
         parts.append(
@@ -49,9 +48,29 @@ def as_text(summary: Summary) -> str:
     return joined(parts)
 
 
-def _front(summary: Summary) -> list[Trial]:
-    goal = summary.objective.goals[0]
-    return sorted(summary.front, key=lambda trial: goal.loss(trial.metrics[goal.metric]))[: 2 * SHOWN]
+def front_text(summary: Summary) -> str:
+    """Return the Pareto front as plain text: every trial of it, which one is handed over, and why."""
+    if len(summary.objective.goals) == 1:
+        return joined([_head(summary), _best(summary), ["The study has one goal, so it has no Pareto front."]])
+    parts: list[Iterable[str]] = [_head(summary), _best(summary)]
+    if summary.recommendation:
+        parts.append(_why(summary.recommendation))
+    parts.append(_front_lines(summary, summary.front_by_goal))
+    return joined(parts)
+
+
+def _front_lines(summary: Summary, trials: Sequence[Trial]) -> list[str]:
+    if not summary.ranking:
+        return ["No trial has a result yet, so there is no Pareto front."]
+    if not summary.front:
+        return ["No trial meets the requirements, so there is no Pareto front."]
+    title = f"Pareto front: {quantities.count(len(summary.front), 'trial')}"
+    return [*table_lines(_short(summary, trials, title)), *_remeasured(summary)]
+
+
+def _remeasured(summary: Summary) -> Iterator[str]:
+    if summary.remeasured:
+        yield f"  {summary.remeasured}"
 
 
 def _head(summary: Summary) -> Iterator[str]:
@@ -94,10 +113,7 @@ def _facts(summary: Summary) -> Iterator[str]:
 
 
 def _serving(summary: Summary, recommendation: Recommendation) -> Iterator[Iterable[str]]:
-    yield [
-        f"Serving trial {recommendation.trial}",
-        *(f"  {one_line(remark)}" for remark in (*recommendation.shortfalls, *recommendation.reasons)),
-    ]
+    yield _why(recommendation)
     for part in serving_parts(summary):
         reasons = [f"  {one_line(remark)}" for remark in part.on.reasons]
         if part.points.rows:
@@ -107,6 +123,11 @@ def _serving(summary: Summary, recommendation: Recommendation) -> Iterator[Itera
     meanings = [f"{way}: {meaning}" for way, meaning in explained(summary)]
     if meanings:
         yield [f"≈ {meanings[0]}", *(f"  {meaning}" for meaning in meanings[1:])]
+
+
+def _why(recommendation: Recommendation) -> list[str]:
+    title = f"{'Serving' if recommendation.devices else 'Why'} trial {recommendation.trial}"
+    return [title, *(f"  {one_line(remark)}" for remark in (*recommendation.shortfalls, *recommendation.reasons))]
 
 
 def _short(summary: Summary, trials: Sequence[Trial], title: str) -> Table:
