@@ -216,6 +216,8 @@ def _response_times(jobs: Sequence[tuple[str, float]], strategy: str, arrivals: 
         while queue.waiting():
             time.sleep(1.0)
             queue.serve_in_background()  # unless it is served
+        while queue.is_served:  # its last studies still write into the home
+            time.sleep(0.1)
         ended = queue.jobs()
         with closing(Home(home).store()) as store:
             failed = [job.study for job in ended if store.study(job.study).state is not StudyState.DONE]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 SECTIONS = {
-    "Tuning": ("overhead", "time_to_result", "top_k", "budgets"),
+    "Tuning": ("overhead", "time_to_result", "top_k", "budgets", "multi_goal"),
     "Serving": ("emulation", "serving_points", "serving_cost", "scenarios", "inference_aware"),
     "Training knobs": ("knobs", "knob_strategies"),
     "Compression": ("compression", "in_loop", "impact"),

@@ -123,13 +123,18 @@ def _measurements(process: ProcessRun) -> Row:
         "kept_new": report["kept_new"], "before": report["before"], "after": report["after"],
         "reference": [report.get("reference_before"), report.get("reference_after")],
         "reported_s": round(report["elapsed_s"], 2), "reported_mb": round((report["peak_bytes"] or 0) / 1e6, 1),
-        "first_update_s": round(windows[0]["began_s"], 2) if windows else None,
+        "first_update_s": _rounded(report["first_update_s"]),
+        "first_window_s": _rounded(windows[0]["began_s"] if windows else None),
         "windows": len(windows), "plans": len({str(window["plan"]) for window in windows}),
         "updates": sum(window["updates"] for window in windows),
         "samples": sum(window["samples"] for window in windows),
         "plan": [chosen.get(name) for name in ("batch_size", "accumulation", "freeze_rate", "segments", "lr")],
         "reactions": [reaction["rule"] for reaction in report["reactions"]],
     }  # fmt: skip
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)
 
 
 def _error_message(stderr: str) -> str:

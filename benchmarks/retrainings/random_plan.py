@@ -88,7 +88,7 @@ def random_samples(name: str, *, channels_last: bool) -> Samples:
 
 def main() -> None:
     name, seed = sys.argv[1], int(sys.argv[2])
-    allocator.map_large_blocks()
+    allocator.use_mode(allocator.SPARING)
     torch.manual_seed(seed)
     rng = random.Random(seed)
     workload = load(name)

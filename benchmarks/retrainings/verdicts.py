@@ -96,13 +96,17 @@ def _figures(names: Row, rows: Sequence[Row]) -> Row:
         "failed": sum(row["status"] not in (0, REFUSED) for row in rows), "gain": 100 * _mean(rows, "new"),
         "old": 100 * _mean(rows, "old"), "over": len(_over(rows)), "late": len(_late(rows)),
         "peak MB": _average(row["peak_mb"] for row in done),
-        "first update s": _average(row["first_update_s"] for row in done if row["first_update_s"] is not None),
+        "first update s": _mean_time(done, "first_update_s"), "first window s": _mean_time(done, "first_window_s"),
         "updates": _average(row["updates"] for row in done), "plans": _average(row["plans"] for row in done),
     }  # fmt: skip
 
 
 def _mean(rows: Sequence[Row], data: str) -> float:
     return _average(change(row, data) for row in rows) or 0.0
+
+
+def _mean_time(rows: Iterable[Row], name: str) -> float | None:
+    return _average(row[name] for row in rows if row[name] is not None)
 
 
 def _average(values: Iterable[float]) -> float | None:
