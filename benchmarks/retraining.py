@@ -8,8 +8,9 @@ model has not seen, of one of the 15 domains of the paper's table 4 (14 corrupti
 Comparison: 3 models x 15 domains at severity 5 x 7 strategies: onefold, `fixed` (the plan that one would choose by
 hand, with all else that onefold does), and the paper's static, DGC, DGA, Sage and Bayesian optimization. All get the
 same memory limit (ResNet-50 1 GB, MobileNetV2 500 MB, ViT 600 MB), window (60 s, 45 s, 60 s) and a new home. A strategy
-whose plan does not fit gains nothing. Time until the first update is counted from the start of the command. Onefold's
-first update of a network with BatchNorm is that of its statistics; the table also has the begin of the first training.
+whose plan does not fit gains nothing. Time until the first update is counted from the start of the command, that
+of a smaller batch by which onefold checks the memory of a plan included; the table also has the begin of the first
+micro-window, which comes after it.
 
 Promises: onefold's 45 cases of the comparison and 160 more, with severities 3 to 5, limits of 500 MB to 2 GB, windows
 of 36 to 75 s, half of them beside a process that computes on the same core, half with the history of earlier cases.

@@ -26,18 +26,25 @@ from onefold.retraining import outcome
 from onefold.retraining.allocator import KEEPING, MAPPING, SPARING
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.controller import RetrainingController
-from onefold.retraining.evaluation import MAX_REFERENCE_LOSS, MIN_SAMPLES
+from onefold.retraining.evaluation import MAX_REFERENCE_LOSS, MIN_SAMPLES, TRIAL_SAMPLES, TRIALS
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
 from onefold.retraining.micro_windows import FORGETTING_REPLAYED_SHARE
-from onefold.retraining.planning_context import MEMORY_MARGIN, learning_key
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext, learning_key
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import REPLAYED_SHARE, BatchOrder, Reference, split_new_data, split_reference
-from onefold.retraining.strategy import plan_strategy
+from onefold.retraining.strategy import GainStrategy, plan_strategy
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.errors import DatasetError, InputError
 from onefold.vocabulary.records import Config
-from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MicroWindow, Reaction, RetrainingLimits, RetrainingSummary
+from onefold.vocabulary.retraining import (
+    EFFECTIVE_BATCH,
+    MicroWindow,
+    PlanEstimate,
+    Reaction,
+    RetrainingLimits,
+    RetrainingSummary,
+)
 from onefold.vocabulary.workload import Data, Workload
 
 STRATEGIES = ("onefold", *BASELINES)
@@ -212,23 +219,71 @@ def test_the_given_model_is_evaluated_once_on_each_set_of_samples(network: nn.Mo
     data = replace(data, validation=tuple(part[: MIN_SAMPLES + extra] for part in data.validation))
     controller = retraining(network, data, window_s=30.0, workload=workload)
     controller.plan_only()
-    assert workload.samples == [MIN_SAMPLES + extra]
+    trials = [TRIAL_SAMPLES] * TRIALS
+    assert workload.samples == trials
     training = controller._training()
     training.plan()
     training.evaluator.limit_subset(0.0)
-    training.evaluate_given_on_subset()
-    assert workload.samples[1:] == [MIN_SAMPLES + extra, *[MIN_SAMPLES] * bool(extra)]
+    training._prepare_comparison()
+    given = [MIN_SAMPLES + extra, *[MIN_SAMPLES] * bool(extra)]
+    assert workload.samples[len(trials) :] == [*trials, *given, MIN_SAMPLES]  # with new statistics at last
 
 
-def test_the_first_update_is_that_of_batch_norm_statistics(network: nn.Module, fog: Data, enough: Path) -> None:
-    summary = retraining(network, fog, more_rules=enough).run()
+class Journal(Workload):
+    """Records evaluations, with the BatchNorm statistics of the network, and micro-windows."""
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+
+    def evaluate(self, network: nn.Module, batches: Any, config: Config) -> dict[str, float]:
+        counted = list(batches)
+        if sum(len(targets) for *_, targets in counted) > TRIAL_SAMPLES:
+            self.entries.append(weights_of(network))
+        return super().evaluate(network, counted, config)
+
+    def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
+        if len(targets) > 4 and torch.is_grad_enabled() and outputs.requires_grad:  # more than profiling has
+            self.entries.append("trained")
+        return super().loss(outputs, targets, config)
+
+
+@pytest.mark.parametrize("how", ["onefold", "static"])
+def test_training_begins_before_the_given_model_is_evaluated(network: nn.Module, fog: Data, how: str) -> None:
+    given, journal, clock = weights_of(network), Journal(), TickingClock()
+    summary = retraining(
+        network, fog, how=how, workload=journal, clock=clock, on_event=clock.end_after(1), window_s=10.0
+    ).run()
+    first = next(number for number, entry in enumerate(journal.entries) if entry != "trained")
+    assert first > 0
+    assert all(torch.equal(value, given[name]) for name, value in journal.entries[first].items())
     assert summary.first_update_s is not None
-    assert summary.first_update_s < summary.windows[0].began_s
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.track_running_stats = False
-    summary = retraining(network, fog, more_rules=enough).run()
-    assert summary.first_update_s == summary.windows[0].began_s
+    assert summary.first_update_s <= summary.windows[0].began_s + clock.step_s * 5
+    if how == "onefold":  # the trained network is evaluated with the statistics that were re-estimated before
+        reestimated, trained = journal.entries[first + 1 : first + 3]
+        assert torch.equal(reestimated["1.weight"], given["1.weight"])
+        assert not torch.equal(reestimated["2.running_mean"], given["2.running_mean"])
+        assert torch.equal(reestimated["2.running_mean"], trained["2.running_mean"])
+        assert not torch.equal(trained["1.weight"], given["1.weight"])
+
+
+class SmallBatches(GainStrategy):
+    """Offers one plan, with batches that are too small for batch statistics."""
+
+    def plans(self, context: PlanningContext) -> tuple[PlanEstimate, ...]:
+        (first, *_) = super().plans(context)
+        plan = replace(first.plan, batch_size=4, accumulation=first.plan.effective_batch // 4)
+        self.search.offer([context.estimate(plan)])
+        return self.search.estimates
+
+
+def test_small_batches_are_trained_with_statistics_of_the_new_data(network: nn.Module, fog: Data) -> None:
+    """They are normalized by running statistics, which have to be re-estimated first."""
+    clock = TickingClock()
+    work = retraining(network, fog, clock=clock, on_event=clock.end_after(1), window_s=10.0)
+    work.job.strategy = SmallBatches(work.job.rules)
+    summary = work.run()
+    assert summary.reactions[0].rule == "batch norms"
+    assert summary.reactions[0].at_s < summary.windows[0].began_s
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
@@ -353,7 +408,8 @@ def test_a_retraining_that_kept_nothing_names_forgetting(clean: nn.Module, monke
 def test_models_that_were_evaluated_on_all_samples_are_not_evaluated_again(network: nn.Module, fog: Data) -> None:
     workload = Counting()
     windows = len(retraining(network, fog, workload=workload).run().windows)
-    assert workload.samples == [MIN_SAMPLES] * (windows + 2)  # before and after statistics were re-estimated
+    evaluated = workload.samples[TRIALS:]
+    assert evaluated == [MIN_SAMPLES] * (windows + 2)  # before and after statistics were re-estimated
 
 
 def test_replayed_samples_are_mixed_into_every_batch() -> None:

@@ -19,6 +19,11 @@ def batch_norms(network: nn.Module) -> list[nn.Module]:
     return [module for module in network.modules() if isinstance(module, BatchNorm) and module.track_running_stats]
 
 
+def running_statistics(network: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Return the buffers of all BatchNorms, each with a copy of its values."""
+    return [(buffer, buffer.clone()) for norm in batch_norms(network) for buffer in norm.buffers()]
+
+
 @torch.no_grad()
 def reestimate_statistics(network: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> int:
     """Replace the running statistics of all BatchNorms by those of these batches, targets last.

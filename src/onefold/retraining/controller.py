@@ -8,7 +8,7 @@ from onefold.retraining.memory_monitor import MemoryMonitor, monitor_for
 from onefold.retraining.micro_windows import MicroWindowTraining
 from onefold.retraining.outcome import choose_model, summarize
 from onefold.retraining.plan_runner import PlanRunner
-from onefold.retraining.preparation import evaluate_given, prepare
+from onefold.retraining.preparation import open_evaluator, prepare
 from onefold.retraining.retraining_record import RetrainingRecord
 from onefold.retraining.time_window import TimeWindow
 from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimate, PlansFound, RetrainingSummary
@@ -64,13 +64,12 @@ class RetrainingController:
         """
         try:
             training = self._training()
-            prepared, baseline = training.prepared, training.baseline
+            prepared = training.prepared
             plans = training.plan()
-            planning_s = self.window.elapsed_s - baseline.evaluation_s
+            planning_s = self.window.elapsed_s - training.evaluation_s
             self.job.on_event(PlansFound(plans))
-            training.evaluate_given_on_subset()
-            training.reestimate_statistics()
             training.run()
+            baseline = training.baseline
             outcome = choose_model(prepared, baseline, self.record)
             self._release()
             return summarize(prepared, baseline, self.record, outcome, planning_s)
@@ -80,10 +79,10 @@ class RetrainingController:
             raise
 
     def _training(self) -> MicroWindowTraining:
-        """Profile the network and evaluate the given model."""
+        """Profile the network."""
         prepared = prepare(self.job, self.window, self.memory, self.given)
         self._runner = prepared.runner
-        return MicroWindowTraining(prepared, evaluate_given(prepared), self.record)
+        return MicroWindowTraining(prepared, open_evaluator(prepared), self.record)
 
     def _release(self) -> None:
         """Put the network into evaluation mode, without gradients and in its given memory format."""

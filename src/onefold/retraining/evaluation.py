@@ -24,6 +24,7 @@ LARGEST_BATCH = 64
 FULL_EVALUATION_SHARE = 0.03  # of the window, at most, for an evaluation of all samples
 MAX_REFERENCE_LOSS = 0.01  # absolute for metrics up to 1, relative for others
 MIN_DIVERSITY = 0.9  # entropy of the mean prediction, relative to that of the given model
+TRIAL_SAMPLES, TRIALS = 16, 2  # evaluated before training begins, to time them
 MIN_SAMPLES = 256  # of the subset, if there are so many: fewer would rank plans by chance
 
 
@@ -73,6 +74,17 @@ class Evaluator:
         reserve.samples = len(self._samples)
         self.metric = self.reference_metric = job.metric or ""
         self.higher_is_better = True
+
+    def try_out(self) -> None:
+        """Evaluate a few samples, to predict the duration of later evaluations; raises as `evaluate` does."""
+        few, seconds = self._samples.first(TRIAL_SAMPLES), math.inf
+        for _ in range(TRIALS):
+            started = self.job.clock()
+            metrics = self._metrics(few, self.job.workload)
+            seconds = min(seconds, self.job.clock() - started)
+        _chosen_metric(self.metric, metrics)
+        judged = 0 if self.job.data.reference is None else len(self.job.data.reference.judged)
+        self.reserve.expected_sample_s = seconds / len(few) * (1 + judged / len(self._samples))
 
     def fit_batch(self, available_bytes: int) -> None:
         """Use the largest batch size that fits."""

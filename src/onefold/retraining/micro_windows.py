@@ -1,4 +1,8 @@
-"""The second phase of a retraining: plan, train in micro-windows, and react to rules."""
+"""The second phase of a retraining: plan, train in micro-windows, and react to rules.
+
+Training begins at once: what later models are compared with, the given model and its re-estimated BatchNorm statistics,
+is evaluated after the first micro-window, from the snapshot of the given weights.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,16 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 
-from onefold.retraining.batch_norm import reestimate_statistics
-from onefold.retraining.evaluation import Evaluation
+from onefold.retraining.batch_norm import reestimate_statistics, running_statistics
+from onefold.retraining.evaluation import Evaluation, Evaluator
 from onefold.retraining.messages import insufficient_memory_message, short_window_message
 from onefold.retraining.plan_runner import PlanOutOfMemory
-from onefold.retraining.preparation import Baseline, PreparedNetwork
+from onefold.retraining.preparation import Baseline, PreparedNetwork, evaluate_given
 from onefold.retraining.retraining_record import RetrainingRecord
 from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
 from onefold.retraining.rules import Verdict
+from onefold.retraining.training_step import SMALL_BATCH
+from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, PlanEstimate, RetrainingPlan
@@ -31,15 +37,33 @@ MIN_STATISTICS_SAMPLES = 32
 class MicroWindowTraining:
     """Train a prepared network. `prepared.best` keeps the best model on the validation subset."""
 
-    def __init__(self, prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> None:
-        self.prepared, self.baseline, self.record = prepared, baseline, record
+    def __init__(self, prepared: PreparedNetwork, evaluator: Evaluator, record: RetrainingRecord) -> None:
+        """Evaluate the given model, if training it for new classes depends on that."""
+        self.prepared, self.evaluator, self.record = prepared, evaluator, record
         self.job, self.window, self.memory = prepared.job, prepared.window, prepared.memory
-        self.strategy, self.runner, self.evaluator = self.job.strategy, prepared.runner, baseline.evaluator
-        self.first_subset, self.best_subset = baseline.all, baseline.start
+        self.strategy, self.runner = self.job.strategy, prepared.runner
+        self.runner.on_first_update = record.begin_update
+        self.first_subset: Evaluation  # of the given model
+        self.best_subset: Evaluation
         self.micro_window_s = 0.0
         self.lr_halvings = 0
+        self._baseline: Baseline | None = None
+        if prepared.given.head is not None:
+            self._evaluate_given()
         self._length_s = self.job.limits.window_s  # of the window, when plans were last made
         self._told = ""
+
+    @property
+    def baseline(self) -> Baseline:
+        """The evaluation of the given model, once `run` is over."""
+        if self._baseline is None:
+            raise RuntimeError("the given model is not evaluated yet; call run() first")
+        return self._baseline
+
+    @property
+    def evaluation_s(self) -> float:
+        """The seconds that evaluating the given model took so far."""
+        return 0.0 if self._baseline is None else self._baseline.evaluation_s
 
     def plan(self) -> tuple[PlanEstimate, ...]:
         """Return the plans that fit now, and size the micro-windows for them. Raises InputError if none fits."""
@@ -66,7 +90,11 @@ class MicroWindowTraining:
             self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)
         return plans
 
-    def evaluate_given_on_subset(self) -> None:
+    def _evaluate_given(self) -> None:
+        self._baseline = evaluate_given(self.prepared, self.evaluator)
+        self.first_subset, self.best_subset = self._baseline.all, self._baseline.start
+
+    def _evaluate_given_on_subset(self) -> None:
         """Evaluate the given model on the samples by which later ones are judged, if they are not all."""
         head = self.prepared.given.head
         if not self.strategy.is_adaptive or self.evaluator.has_full_subset:
@@ -76,7 +104,32 @@ class MicroWindowTraining:
         if head is not None:
             self.best_subset = self.evaluator.evaluate_subset()
 
-    def reestimate_statistics(self) -> None:
+    def _prepare_comparison(self) -> None:
+        """Evaluate the network, which is the given one, on the subset, and re-estimate its statistics."""
+        if self._baseline is None:
+            self._evaluate_given()
+        self._evaluate_given_on_subset()
+        self._reestimate_statistics()
+
+    def _compare_first_window(self) -> None:
+        """Do what was left out before the first micro-window; the trained network gets the statistics that are kept."""
+        began_s = self.window.elapsed_s
+        trained = WeightSnapshot(self.job.network)
+        self.prepared.best.restore()  # so far the given model
+        self._prepare_comparison()
+        statistics = running_statistics(self.job.network) if self.record.best is not None else []
+        trained.restore()
+        for buffer, value in statistics:
+            buffer.copy_(value)
+        self.runner.exclude(self.window.elapsed_s - began_s)
+
+    def _needs_statistics(self) -> bool:
+        """Return whether the first plan would train with the BatchNorm statistics that the given model has."""
+        estimates = self.strategy.estimates()
+        is_small = bool(estimates) and estimates[0].plan.batch_size < SMALL_BATCH
+        return self.strategy.is_adaptive and self.prepared.has_batch_norm and is_small
+
+    def _reestimate_statistics(self) -> None:
         """Re-estimate the BatchNorm statistics on the new data; keep them if the loss falls."""
         job, prepared = self.job, self.prepared
         samples = min(len(job.data.train), self.evaluator.samples_within(STATISTICS_SHARE * self.window.length_s))
@@ -98,7 +151,17 @@ class MicroWindowTraining:
 
     def run(self) -> None:
         """Run micro-windows until the window is over or a rule ends the retraining."""
-        stalled, last, lowest_loss = 0, self.best_subset, self.best_subset.loss
+        is_compared = self._baseline is not None or self._needs_statistics()
+        if is_compared:
+            self._prepare_comparison()
+        self._train(is_compared=is_compared)
+        if self._baseline is None:  # there was no time for an update
+            self._evaluate_given()
+
+    def _train(self, *, is_compared: bool) -> None:
+        """Run micro-windows; the given model is evaluated after the first one, unless it `is_compared` before."""
+        stalled, lowest_loss = 0, math.inf
+        last = self.best_subset if is_compared else None
         began_s = self.window.elapsed_s
         while self.window.left_s > 0:
             trained_s = self.window.elapsed_s - began_s
@@ -110,6 +173,12 @@ class MicroWindowTraining:
                 if window is None:
                     break
                 self.evaluator.shrink_batch(self.prepared.evaluation_bytes())
+                if not is_compared:
+                    began_s -= self.window.elapsed_s
+                    self._compare_first_window()
+                    began_s += self.window.elapsed_s
+                    is_compared = True
+                last = self.best_subset if last is None else last
                 evaluation = self._evaluate() if self.strategy.is_adaptive else None
             except PlanOutOfMemory:
                 if not self._recover_from_out_of_memory(plan):
@@ -119,6 +188,7 @@ class MicroWindowTraining:
             self._record(window, last, evaluation)
             if evaluation is not None:
                 is_best = evaluation is self.best_subset
+                lowest_loss = min(lowest_loss, last.loss)
                 stalled = 0 if is_best or evaluation.loss < lowest_loss else stalled + 1
                 before, last, lowest_loss = last, evaluation, min(lowest_loss, evaluation.loss)
                 if not evaluation.is_diverse:

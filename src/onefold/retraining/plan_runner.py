@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -43,10 +43,12 @@ class PlanRunner:
     signature: str
     is_adaptive: bool  # probes new plans with a small batch, and decays the learning rate
     is_on_cpu: bool  # whether malloc's memory is what is limited
+    on_first_update: Callable[[], None] = lambda: None  # called just before it
     lr_factor: float = 1.0
     lessons: list[MemoryLesson] = field(default_factory=list)
     _gained: dict[RetrainingPlan, int] = field(default_factory=dict)  # the micro-window that its gain is from
     _probed: set[MemoryShape] = field(default_factory=set)
+    _has_begun: bool = False
     _new_samples: int = 0  # trained on so far, without replayed ones
     _updates: int = 0  # of the present optimizer
     _optimizer: LeanOptimizer | None = None
@@ -137,6 +139,11 @@ class PlanRunner:
         bound = SHRINK_FACTOR * self.profile.tensor_bytes(plan)
         self.profile.infeasible_tensor_bytes = min(self.profile.infeasible_tensor_bytes, bound)
 
+    def exclude(self, seconds: float) -> None:
+        """Leave a pause out of the time for training, by which the learning rate rises and decays."""
+        if self._training_since_s is not None:
+            self._training_since_s += seconds
+
     def learn_gain(self, window: MicroWindow) -> None:
         """Keep what a plan gained in its first micro-window, for later retrainings.
 
@@ -175,6 +182,9 @@ class PlanRunner:
             raise PlanOutOfMemory
 
     def _update(self, plan: RetrainingPlan, indices: Indices) -> float:
+        if not self._has_begun:
+            self._has_begun = True
+            self.on_first_update()
         try:
             lr = plan.lr * self.lr_factor * self._lr_decay(plan) * self._warm_up()
             return self.stepper.update(self._batches(plan, indices), len(indices), lr)

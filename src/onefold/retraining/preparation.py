@@ -175,32 +175,47 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     )  # fmt: skip
 
 
-def evaluate_given(prepared: PreparedNetwork) -> Baseline:
-    """Evaluate the given model.
+def open_evaluator(prepared: PreparedNetwork) -> Evaluator:
+    """Return the evaluator, and reserve the time of its evaluations.
 
     Raises:
         InputError: The memory limit or the window is too small.
     """
-    job, window = prepared.job, prepared.window
-    job.on_event(PhaseStarted("evaluating the given model"))
-    evaluator = Evaluator(job, prepared.profile, prepared.evaluation_bytes(), prepared.reserve)
+    job, window, reserve = prepared.job, prepared.window, prepared.reserve
+    evaluator = Evaluator(job, prepared.profile, prepared.evaluation_bytes(), reserve)
     evaluation_s = evaluator.samples * evaluator.sample_s
     _require(evaluation_s / 2, EVALUATIONS * evaluation_s, job, window)  # which are rough estimates
-    started = window.elapsed_s
-    head = prepared.given.head
-    if head is not None:
-        prepared.reserve.evaluations += CALIBRATION_EVALUATIONS
+    if prepared.given.head is not None:
+        reserve.evaluations += CALIBRATION_EVALUATIONS
     elif job.strategy.is_adaptive:
         if evaluator.samples <= MIN_SAMPLES:  # then all of them are evaluated after each micro-window
-            prepared.reserve.evaluations -= 1
+            reserve.evaluations -= 1
         if job.data.reference is not None:
-            prepared.reserve.evaluations += 1 if job.data.has_labels else len(SHARES) - 1
+            reserve.evaluations += 1 if job.data.has_labels else len(SHARES) - 1
+    try:
+        evaluator.try_out()
+    except PlanOutOfMemory:
+        raise _no_memory_to_evaluate(prepared) from None
+    reserve.is_given_evaluated = False
+    window.reserve_s = reserve.seconds
+    return evaluator
+
+
+def evaluate_given(prepared: PreparedNetwork, evaluator: Evaluator) -> Baseline:
+    """Evaluate the given model, which the network is.
+
+    Raises:
+        InputError: The memory limit is too low.
+    """
+    job, window = prepared.job, prepared.window
+    job.on_event(PhaseStarted("evaluating the given model"))
+    started = window.elapsed_s
+    head = prepared.given.head
     try:
         with nullcontext() if head is None else head.masked():
             before = evaluator.evaluate()
     except PlanOutOfMemory:
-        message = insufficient_memory_message(prepared.context(), job.current_limits, prepared.other_bytes)
-        raise InputError(message) from None
+        raise _no_memory_to_evaluate(prepared) from None
     start, calibration = before, None
     if head is not None:
         samples = max(MIN_INITIAL_SAMPLES, evaluator.samples_within(INITIALIZATION_SHARE * window.length_s))
@@ -210,9 +225,14 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
         if job.strategy.is_adaptive and job.data.reference is not None:
             calibration = Calibration(job, head, evaluator)
         start = evaluator.evaluate()
-    evaluation_s = window.elapsed_s - started
+    prepared.reserve.is_given_evaluated = True
     window.reserve_s = prepared.reserve.seconds
-    return Baseline(evaluator, before, start, evaluation_s, calibration)
+    return Baseline(evaluator, before, start, window.elapsed_s - started, calibration)
+
+
+def _no_memory_to_evaluate(prepared: PreparedNetwork) -> InputError:
+    limits = prepared.job.current_limits
+    return InputError(insufficient_memory_message(prepared.context(), limits, prepared.other_bytes))
 
 
 def _check_data(job: RetrainingJob, window: TimeWindow, given: GivenNetwork) -> float:

@@ -23,15 +23,13 @@ class RetrainingRecord:
     latest: Evaluation | None = None  # of the network as it is, on the subset; None if it has changed since
 
     def begin_update(self) -> None:
-        """Record that the model is changed from now on."""
+        """Record that the model is changed from now on, unless it was before."""
         if self.first_update_s is None:
             self.first_update_s = self.window.elapsed_s
 
     def add(self, window: MicroWindow) -> None:
         """Record a micro-window."""
         self.windows.append(window)
-        if self.first_update_s is None:
-            self.first_update_s = window.began_s
         self.on_event(window)
 
     def react(self, rule: str, message: str) -> None:

@@ -76,6 +76,8 @@ class TimeReserve:
     contention: Contention
     samples: int = 0  # of a full evaluation
     evaluations: int = 2  # at the end: after the last micro-window, and of the best model so far
+    expected_sample_s: float = 0.0  # of an evaluation, predicted: counts until one was observed
+    is_given_evaluated: bool = True  # else the evaluation of the given model is still to come
     evaluated: list[tuple[float, int]] = field(default_factory=list)  # seconds and samples of all evaluations
 
     def observe(self, seconds: float, samples: int) -> None:
@@ -88,7 +90,7 @@ class TimeReserve:
         """Seconds of a full evaluation now."""
         recent = self.evaluated[-RECENT:]
         if not recent:
-            return 0.0
+            return self.samples * self.expected_sample_s
         usual = median(seconds / samples for seconds, samples in recent)
         return self.samples * max(usual, *((seconds - SLACK_S) / samples for seconds, samples in recent))
 
@@ -102,7 +104,8 @@ class TimeReserve:
     def seconds(self) -> float:
         """Seconds from the last update to the end of the process: the evaluations, and what follows."""
         collection_s = self.collection_s * self.contention.factor
-        return (self.evaluations * self.evaluation_s + collection_s) * self.margin + self.end_s
+        evaluations = self.evaluations + (0 if self.is_given_evaluated else 1)
+        return (evaluations * self.evaluation_s + collection_s) * self.margin + self.end_s
 
     @property
     def margin(self) -> float:

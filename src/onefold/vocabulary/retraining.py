@@ -147,7 +147,7 @@ class RetrainingSummary:
     layers: tuple[LayerCost, ...] = ()
     alpha: float = DEFAULT_ALPHA
     planning_s: float = 0.0
-    first_update_s: float | None = None  # when the model was first changed: its BatchNorm statistics, or a micro-window
+    first_update_s: float | None = None  # when the model was first changed: its weights, or its BatchNorm statistics
     planning_bytes: int = 0  # that planning added to the process
     held_bytes: int = 0  # of the process before any plan
     peak_bytes: int | None = None  # of the process over the whole retraining

@@ -12,7 +12,7 @@
     reactions     at_s, rule, said
     layers        name, weight_bytes, saved_bytes, forward_s, backward_s (the last three per sample)
     alpha, planning_s, planning_bytes, peak_bytes, elapsed_s, notes
-    first_update_s    when the model was first changed: its BatchNorm statistics, or by a micro-window; null if never
+    first_update_s    when the model was first changed: its weights, or its BatchNorm statistics; null if never
     reference_before, reference_after    the metric on samples of the original data; null without any
     grown         module, before, classes: the layer that has new classes; null if the classes are the given ones
 
