@@ -12,14 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron, plan_footprint
+from torch import nn
 
 from onefold.meter.memory import reset_high_water
 from onefold.retraining.batch_cost import BatchCost
-from onefold.retraining.memory_model import checkpoint_segments
-from onefold.retraining.memory_trace import MemoryCurve, StageTrace, StepTrace, trace_step
+from onefold.retraining.lean_optimizer import LeanOptimizer
+from onefold.retraining.memory_model import OPTIMIZER_COPIES, checkpoint_segments
+from onefold.retraining.memory_trace import USED_WORKSPACE, MemoryCurve, StageTrace, StepTrace, trace_step
 from onefold.retraining.stages import StagedNetwork, split_into_stages
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import RetrainingPlan
@@ -76,7 +79,8 @@ def test_prediction_matches_live_tensors(name: str, freeze_rate: float, optimize
 def test_live_tensors_never_exceed_the_prediction_without_segments(name: str) -> None:
     for freeze_rate in (0.0, 0.5, 1.0):
         result, predicted = live_peak(KINDS[name], RetrainingPlan(32, freeze_rate=freeze_rate))
-        assert result <= 1.03 * predicted
+        unwritten = USED_WORKSPACE if name == "recurrent" else 1.0
+        assert unwritten * result <= 1.03 * predicted
 
 
 @pytest.mark.parametrize("name", ["residual", "inverted", "transformer"])
@@ -111,6 +115,18 @@ def test_freezing_the_embedding_of_a_transformer_does_not_need_more() -> None:
         plan_footprint(trace, staged, RetrainingPlan(11, freeze_rate=rate)) for rate in (0.0, 1 / 16)
     )
     assert all_but_one.bytes <= all_learn.bytes
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_an_optimizer_step_takes_what_is_predicted(optimizer: str) -> None:
+    weights = [nn.Parameter(torch.zeros(size)) for size in (1000, 30_000)]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    lean = LeanOptimizer(optimizer)
+    with Alive([*weights, *(weight.grad for weight in weights if weight.grad is not None)]) as alive:
+        for _ in range(2):
+            lean.step(weights, 1e-3)
+    assert alive.peak - lean.state_bytes == OPTIMIZER_COPIES[optimizer] * 4 * 30_000
 
 
 @given(name=names, plan=plans)

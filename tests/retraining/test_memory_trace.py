@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformer_networks import BertClassifier
 
 from onefold.retraining.batch_cost import BatchCost
-from onefold.retraining.memory_trace import LossFunction, StepTrace, trace_step
+from onefold.retraining.memory_trace import USED_WORKSPACE, LossFunction, StepTrace, trace_step
 from onefold.retraining.stages import split_into_stages
 
 SIZE = 48
@@ -56,7 +56,11 @@ def saved_in(trace: StepTrace, size: int) -> float:
 @pytest.mark.parametrize("name", KINDS)
 def test_saved_bytes_of_all_stages_are_those_of_a_full_forward(name: str) -> None:
     network, batch = KINDS[name].network(), KINDS[name].batch(SIZE)
-    assert saved_in(traced(name), SIZE) == pytest.approx(saved_by(network, batch), rel=0.03)
+    allocated = saved_by(network, batch)
+    if name == "recurrent":  # of whose workspace a part is never written
+        assert USED_WORKSPACE * allocated <= saved_in(traced(name), SIZE) < 0.95 * allocated
+    else:
+        assert saved_in(traced(name), SIZE) == pytest.approx(allocated, rel=0.03)
 
 
 def test_a_record_of_outputs_costs_what_its_tensors_do() -> None:

@@ -16,7 +16,6 @@ from onefold.retraining.network_profile import (
     OVERHEAD_BYTES,
     NetworkProfile,
     profile_network,
-    with_overhead,
 )
 from onefold.retraining.stages import split_into_stages
 from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
@@ -49,7 +48,7 @@ def with_lessons(*lessons: tuple[RetrainingPlan, int]) -> NetworkProfile:
 @given(plan=plans)
 def test_without_lessons_tensors_and_the_overhead_are_predicted(plan: RetrainingPlan) -> None:
     assert profiled().tensor_bytes(plan) == plan_footprint(profiled().trace, profiled().staged, plan).bytes
-    assert profiled().added_bytes(plan) == with_overhead(profiled().tensor_bytes(plan))
+    assert profiled().added_bytes(plan) == profiled().with_overhead(profiled().tensor_bytes(plan))
     assert profiled().estimate(plan, HELD).memory_bytes == HELD + profiled().added_bytes(plan)
     assert profiled().estimate(plan, HELD).gain_per_s is None
 
@@ -58,7 +57,7 @@ def test_without_lessons_tensors_and_the_overhead_are_predicted(plan: Retraining
 def test_a_measured_plan_is_predicted_as_measured(
     plan: RetrainingPlan, ratio: float, accumulation: int, lr: float
 ) -> None:
-    measured = round(with_overhead(profiled().tensor_bytes(plan)) * ratio)
+    measured = round(profiled().with_overhead(profiled().tensor_bytes(plan)) * ratio)
     profile = with_lessons((plan, measured))
     same = replace(plan, accumulation=accumulation, lr=lr)  # which do not change its memory
     assert profile.added_bytes(same) == pytest.approx(measured, abs=2)
@@ -74,8 +73,8 @@ def test_corrections_are_within_a_factor_of_two(
 def test_similar_plans_dominate_the_correction() -> None:
     low, high = RetrainingPlan(4), RetrainingPlan(64)
     profile = with_lessons(
-        (low, round(1.1 * with_overhead(profiled().tensor_bytes(low)))),
-        (high, round(1.6 * with_overhead(profiled().tensor_bytes(high)))),
+        (low, round(1.1 * profiled().with_overhead(profiled().tensor_bytes(low)))),
+        (high, round(1.6 * profiled().with_overhead(profiled().tensor_bytes(high)))),
     )
     corrections = [profile.correction(RetrainingPlan(size)) for size in (4, 8, 16, 32, 64)]
     assert corrections == sorted(corrections)
@@ -85,7 +84,7 @@ def test_similar_plans_dominate_the_correction() -> None:
 
 def test_another_plan_does_not_lower_the_prediction() -> None:
     small = RetrainingPlan(4)
-    profile = with_lessons((small, round(0.7 * with_overhead(profiled().tensor_bytes(small)))))
+    profile = with_lessons((small, round(0.7 * profiled().with_overhead(profiled().tensor_bytes(small)))))
     assert profile.correction(small) == pytest.approx(0.7, abs=0.01)
     assert profile.correction(RetrainingPlan(16)) == 1.0
 

@@ -13,6 +13,7 @@ from onefold.retraining.stages import StagedNetwork
 from onefold.vocabulary.retraining import RetrainingPlan
 
 OPTIMIZER_STATES = {"adam": 2, "sgd": 1}  # tensors per weight; for SGD its momentum
+OPTIMIZER_COPIES = {"adam": 1, "sgd": 0}  # of one weight at a time, while it is updated: the denominator
 BISECTIONS = 30
 
 
@@ -48,7 +49,7 @@ class StepMemory:
             optimizer=self.trainable_bytes * OPTIMIZER_STATES[plan.optimizer],
             batch=self.batch.at(plan.batch_size),
             activations=self.curve.peak(plan.batch_size),
-            scratch=2.0 * self.largest_weight_bytes,
+            scratch=OPTIMIZER_COPIES[plan.optimizer] * self.largest_weight_bytes,
         )
 
 

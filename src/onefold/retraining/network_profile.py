@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from onefold.retraining.batch_cost import NO_COST, BatchCost
 from onefold.retraining.memory_model import StepMemory, checkpoint_segments, step_memory
@@ -21,7 +22,8 @@ from onefold.retraining.stages import StagedNetwork
 from onefold.retraining.time_window import Clock
 from onefold.vocabulary.retraining import LayerCost, MemoryLesson, PlanEstimate, RetrainingPlan
 
-OVERHEAD_BYTES = 4_000_000  # of a step besides its tensors, but at most as much as these: generated code, small blocks
+# Of a step besides its tensors, but at most as much as these: small blocks, and the code that oneDNN generates.
+OVERHEAD_BYTES, CONVOLUTION_BYTES = 2_000_000, 120_000  # and for each convolution
 INFERENCE_OVERHEAD_BYTES = 8_000_000  # fragments included, since malloc maps large blocks only
 MAX_CORRECTION = 2.0
 INFEASIBLE_BYTES = 10**15
@@ -47,7 +49,17 @@ class NetworkProfile:
         tensor_bytes = self.tensor_bytes(plan)
         if tensor_bytes > self.infeasible_tensor_bytes:
             return INFEASIBLE_BYTES
-        return round(with_overhead(tensor_bytes) * self.correction(plan))
+        return round(self.with_overhead(tensor_bytes) * self.correction(plan))
+
+    def with_overhead(self, tensor_bytes: int) -> int:
+        """Return the bytes that a step adds to the process, before any is measured."""
+        return tensor_bytes + min(tensor_bytes, self._overhead_bytes)
+
+    @cached_property
+    def _overhead_bytes(self) -> int:
+        modules = self.staged.network.modules()
+        convolutions = sum(isinstance(module, nn.modules.conv._ConvNd) for module in modules)
+        return OVERHEAD_BYTES + CONVOLUTION_BYTES * convolutions
 
     def correction(self, plan: RetrainingPlan) -> float:
         """Return measured over predicted memory of the most similar plans; 1 without lessons.
@@ -58,7 +70,7 @@ class NetworkProfile:
             return 1.0
         weights, ratios = [], []
         for lesson in self.lessons:
-            ratio = lesson.measured_bytes / with_overhead(lesson.predicted_bytes)
+            ratio = lesson.measured_bytes / self.with_overhead(lesson.predicted_bytes)
             distance = _distance(plan, lesson.plan)
             weights.append(1.0 / (0.1 + distance) ** 2)
             ratios.append(min(max(ratio, 1.0 if distance else 1 / MAX_CORRECTION), MAX_CORRECTION))
@@ -105,11 +117,6 @@ class NetworkProfile:
     def cheapest(self, plans: Sequence[RetrainingPlan], held_bytes: int) -> PlanEstimate:
         """Return the plan that needs the least memory."""
         return min((self.estimate(plan, held_bytes) for plan in plans), key=lambda estimate: estimate.memory_bytes)
-
-
-def with_overhead(tensor_bytes: int) -> int:
-    """Return the bytes that a step adds to the process, before any is measured."""
-    return tensor_bytes + min(tensor_bytes, OVERHEAD_BYTES)
 
 
 def profile_network(
