@@ -154,6 +154,14 @@ class EngineContract:
                 ended |= {event.run for event in engine.wait(5.0) if isinstance(event, CallFinished)}
             assert engine.free_slots == engine.slots
 
+    def test_lending_cores_changes_no_event(self, make: Make) -> None:
+        with make(Setup(context_of, ("pride",))) as engine:
+            run = engine.start(Call(counting, (3,)))
+            engine.lend(run, 1)
+            engine.lend(run, 0)
+            assert events_of(engine, run)[-1] == CallFinished(run, "counted with pride")
+            engine.lend(run, 1)  # it has ended
+
     def test_a_pause_changes_no_event(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
             run = engine.start(Call(counting, (3,)))

@@ -29,7 +29,7 @@ from onefold.engine import (
     run_call,
 )
 from onefold.meter import ClockMeter
-from onefold.processes import least_used_cores
+from onefold.processes import lease_free_cores, least_used_cores, lent_cores
 from onefold.vocabulary.errors import EngineError, InputError, WorkloadError
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -108,6 +108,17 @@ def keep_ticking(context: Any, seconds: float, *, tick: Callable[[], None]) -> S
 
 def cores(context: Any, *, tick: Callable[[], None]) -> Steps:
     yield sorted(os.sched_getaffinity(0))
+
+
+def lent(context: Any, changes: int, *, tick: Callable[[], None]) -> Steps:
+    """Report the lent cores whenever they change."""
+    before: tuple[int, ...] = ()
+    for _ in range(changes):
+        while (now := lent_cores()) == before:
+            tick()
+            time.sleep(0.01)
+        yield now
+        before = now
 
 
 def reports(engine: Engine, count: int) -> dict[int, Any]:
@@ -257,6 +268,38 @@ def test_engines_of_different_processes_are_pinned_to_different_cores(engine: Pr
         assert isinstance(end, CallFinished)
         other.kill()
     assert least_used_cores(available) == available  # the call has ended
+
+
+def test_free_cores_are_lent_to_a_call_and_taken_back(engine: ProcessEngine) -> None:
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < 2:
+        pytest.skip("one core only")
+    run = engine.start(Call(lent, (2,)))
+    engine.lend(run, len(available))
+    (report,) = engine.wait(DEADLINE_S)
+    assert isinstance(report, CallReported)
+    assert len(report.value) == len(available) - 1  # not the one that the call has
+    assert least_used_cores(available) == available  # others avoid them
+    engine.lend(run, 0)
+    assert least_used_cores(available) == sorted(report.value)
+    events = engine.wait(DEADLINE_S)
+    assert events[0] == CallReported(run, ())
+    assert events[1:] or events_of(engine, run)
+
+
+def test_what_was_lent_to_a_killed_call_is_free_again(engine: ProcessEngine, tmp_path: Path) -> None:
+    available = sorted(os.sched_getaffinity(0))
+    run = engine.start(Call(wait_for_file, (str(tmp_path / "never"),)))
+    (report,) = engine.wait(DEADLINE_S)
+    engine.lend(run, len(available) - 1)
+    assert isinstance(report, CallReported)
+    os.kill(report.value, signal.SIGKILL)
+    assert isinstance(events_of(engine, run)[-1], CallFailed)
+    assert least_used_cores(available) == available
+    free = lease_free_cores(len(available), available)
+    assert free is not None
+    with free:
+        assert free.cores == available
 
 
 def measured(context: Any, file: str, *, tick: Callable[[], None]) -> Steps:

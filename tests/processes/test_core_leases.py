@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from onefold.processes import core_leases, lease_cores, lease_job_cores, least_used_cores, runtime_folder
+from onefold.processes import (
+    core_leases,
+    lease_cores,
+    lease_free_cores,
+    lease_job_cores,
+    least_used_cores,
+    runtime_folder,
+)
 from onefold.processes.runtime_folder import runtime_folder as folder_of_locks
 
 CORES = [4, 5, 6]
@@ -48,6 +55,15 @@ def test_processes_share_a_core_only_when_none_is_free() -> None:
         assert sorted([*one, *two, *mine.cores]) == CORES
         with lease_cores(2, CORES) as more, lease_cores(1, CORES) as last:
             assert sorted([*more.cores, *last.cores]) == CORES
+
+
+def test_only_cores_that_no_worker_has_are_lent() -> None:
+    with holder(1) as (_, one):
+        free = lease_free_cores(3, CORES)
+        assert free is not None
+        with free:
+            assert sorted([*one, *free.cores]) == CORES
+            assert lease_free_cores(1, CORES) is None
 
 
 def test_leases_end_with_a_killed_holder(runtime: Path) -> None:

@@ -214,6 +214,33 @@ def test_the_work_of_a_rung_is_what_it_adds() -> None:
     assert work_of(Grant(3, 1000, 1.0, time_s=9.0), Grant(1, 1000, 1.0, time_s=3.0)) == 6.0
 
 
+def test_a_bracket_does_not_share_the_last_idle_worker_if_its_core_is_lent() -> None:
+    """Hyperband with two workers: the only trial of the second bracket would take half of the machine."""
+    budget = Budget(trials=9, max_epochs=9)
+
+    def brackets(*, lends_cores: bool) -> list[int]:
+        scheduler = rung_scheduler("hyperband", budget, LOWEST, [9], slots=2, lends_cores=lends_cores)
+        running: list[tuple[int, int]] = []
+        order, trials = [], 0
+        while True:
+            assignment = scheduler.ask() if len(running) < 2 else Idle.WAIT
+            if isinstance(assignment, RungAssignment):
+                trial = trials if assignment.trial is None else assignment.trial
+                if assignment.trial is None:
+                    scheduler.start(trial, assignment)
+                    trials += 1
+                running.append((trial, assignment.rung))
+                order.append(assignment.bracket)
+            elif running:
+                trial, rung = running.pop(0)
+                scheduler.tell(trial, rung, {"loss": float(trial)})
+            else:
+                return order
+
+    assert brackets(lends_cores=True) == sorted(brackets(lends_cores=True))
+    assert brackets(lends_cores=False) != sorted(brackets(lends_cores=False))
+
+
 def test_the_last_rungs_of_all_brackets_run_side_by_side_with_no_others() -> None:
     budget = Budget(trials=9, max_epochs=9, kind="epochs", eta=2)
     scheduler = rung_scheduler("hyperband", budget, LOWEST, [9])

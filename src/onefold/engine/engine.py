@@ -85,6 +85,13 @@ class Engine(Protocol):
     def stop(self, run: int) -> None:
         """Stop a run between two reports, or kill it if it does not respond."""
 
+    def lend(self, run: int, cores: int) -> None:
+        """Lend a run up to `cores` further cores, of those that no call uses; with 0 take all back.
+
+        The run sees them in `onefold.processes.lent_cores` and may ignore them. It leaves those that are taken back at
+        its next look, so take them back before you start another call.
+        """
+
     def paused(self) -> AbstractContextManager[None]:
         """Pause every running call inside the block, so that a measurement has the machine for itself."""
 

@@ -50,6 +50,9 @@ class InlineEngine:
             self._run.close()
             self._run = None
 
+    def lend(self, run: int, cores: int) -> None:
+        """Lend nothing: the only call has all cores of this process."""
+
     def paused(self) -> AbstractContextManager[None]:
         return nullcontext()  # nothing runs between two calls of wait()
 

@@ -12,7 +12,16 @@ from typing import Any
 import cloudpickle
 
 from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Event, Setup
-from onefold.processes import SUSPENDED, CoreLease, Watch, Worker, available_cores, describe_exit, lease_cores
+from onefold.processes import (
+    SUSPENDED,
+    CoreLease,
+    Watch,
+    Worker,
+    available_cores,
+    describe_exit,
+    lease_cores,
+    lease_free_cores,
+)
 from onefold.vocabulary.errors import EngineError
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -35,6 +44,7 @@ class Slot:
     is_ready: bool = False
     run: int | None = None
     lease: CoreLease | None = None  # on the cores of the run
+    loan: CoreLease | None = None  # on further cores that are lent to it
     is_stopping: bool = False
     outbox: list[tuple[Any, ...]] = field(default_factory=list)  # messages to send once the worker is ready
     watch: Watch = field(init=False)
@@ -49,9 +59,16 @@ class Slot:
 
     def end_lease(self) -> None:
         """Leave the cores of the run to others."""
+        self.end_loan()
         if self.lease is not None:
             self.lease.close()
         self.lease = None
+
+    def end_loan(self) -> None:
+        """Leave the cores that were lent to the run to others."""
+        if self.loan is not None:
+            self.loan.close()
+        self.loan = None
 
 
 class ProcessEngine:
@@ -169,7 +186,7 @@ class ProcessEngine:
         if slot.run is None:
             return []
         if not slot.is_ready:  # the call never began: the new worker gets it
-            fresh.run, fresh.outbox, fresh.lease = slot.run, slot.outbox, slot.lease
+            fresh.run, fresh.outbox, fresh.lease, fresh.loan = slot.run, slot.outbox, slot.lease, slot.loan
             return []
         slot.end_lease()
         failure = Failure(FailureKind.KILLED, f"its worker process {end}")
@@ -190,6 +207,18 @@ class ProcessEngine:
                 slot.is_stopping = True
                 slot.watch.record_message()
                 self._send(slot, ("stop", run))
+
+    def lend(self, run: int, cores: int) -> None:
+        slot = next((slot for slot in self._slots if slot.run == run), None)
+        lent = slot.loan.cores if slot is not None and slot.loan is not None else []
+        if slot is None or len(lent) == cores:
+            return
+        slot.end_loan()
+        if cores:
+            slot.loan = lease_free_cores(cores, self._cores)
+        cores_now = slot.loan.cores if slot.loan is not None else []
+        if cores_now != lent:
+            self._send(slot, ("lend", run, cores_now))
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -2,7 +2,8 @@
 
 Messages are pickled tuples:
 
-    in    ("setup", bytes, memory limit)   ("run", run, bytes, cores)   ("stop", run)
+    in    ("setup", bytes, memory limit)   ("run", run, bytes, cores)   ("lend", run, cores)
+          ("stop", run)
     out   ("ready",)   ("unfit", error)   ("tick", run)   ("report", run, value)
           ("done", run, value)   ("failed", run, failure)   ("stopped", run)
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 from onefold.engine.failure_mapping import failure_of
 from onefold.engine.process_state import restored_process_state
-from onefold.processes import Channel, connect_to_parent, pin_to_cores
+from onefold.processes import Channel, begin_run, connect_to_parent, pin_to_cores, record_loan
 from onefold.vocabulary.error_text import headline, type_name
 from onefold.vocabulary.errors import EngineError, OnefoldError
 
@@ -64,6 +65,7 @@ def _setup_error(error: BaseException) -> OnefoldError:
 
 def _run(channel: Channel, context: Any, stopped: set[int], run: int, work: bytes, cores: Sequence[int]) -> None:
     pin_to_cores(cores)
+    begin_run(run)
     last_tick = time.monotonic()
 
     def tick() -> None:
@@ -104,6 +106,8 @@ def _listen(channel: Channel, inbox: queue.SimpleQueue[tuple[Any, ...]], stopped
             os._exit(0)  # the coordinator has ended: exit at once, the last checkpoint is what counts
         if message[0] == "stop":
             stopped.add(message[1])
+        elif message[0] == "lend":
+            record_loan(*message[1:])
         else:
             inbox.put(message)
 

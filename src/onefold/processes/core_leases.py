@@ -68,6 +68,21 @@ def lease_cores(count: int, among: Sequence[int]) -> CoreLease:
         return CoreLease(among[:count])
 
 
+def lease_free_cores(count: int, among: Sequence[int]) -> CoreLease | None:
+    """Return a lease for a worker on up to `count` cores that no other worker has leased; None if there are none.
+
+    None also if leases cannot be read: then nobody knows which cores are free.
+    """
+    try:
+        with _choosing() as folder:
+            loads = _loads([lease for lease in _live_leases(folder) if lease[0] == "worker"])
+            free = [core for core in among if not loads[core]][:count]
+            return _write(folder, "worker", free) if free else None
+    except OSError as error:
+        log.debug("no core is known to be free: %s", error)
+        return None
+
+
 def lease_job_cores(count: int, among: Sequence[int]) -> CoreLease | None:
     """Return a lease for a job on `count` cores that no other job has, or None if there are not so many.
 

@@ -80,17 +80,28 @@ class Bracket:
 class SynchronousScheduler:
     """Successive halving in one or more brackets: a rung is complete before its best trials are promoted.
 
-    While a bracket waits, the next one of the same batch starts, so that no worker idles. Covers no rungs at all (one
+    While a bracket waits, the next one of the same batch starts, so that no worker idles. If running rungs are lent
+    the cores of idle workers, it does so only when more than half of the workers would idle: the first bracket has most
+    trials and most often the winner, and twice the cores still make its rungs faster. Covers no rungs at all (one
     level), halving (one bracket), Hyperband (several) and top-k (`keep`).
     """
 
-    def __init__(self, batches: Sequence[Sequence[Bracket]], eta: int, objective: Objective, slots: int = 1) -> None:
+    def __init__(
+        self,
+        batches: Sequence[Sequence[Bracket]],
+        eta: int,
+        objective: Objective,
+        slots: int = 1,
+        *,
+        lends_cores: bool = False,
+    ) -> None:
         self._brackets = [bracket for batch in batches for bracket in batch]
         numbers = iter(range(len(self._brackets)))
         self._open = deque([next(numbers) for _ in batch] for batch in batches)  # brackets without an end, by batch
         self._eta = eta
         self._objective = objective
         self._slots = slots
+        self._lends_cores = lends_cores
         self._results: dict[tuple[int, int], Metrics | None] = {}  # by trial and rung
         self._places: dict[int, tuple[Bracket, int]] = {}  # bracket and highest rung of each trial
         self._changed: set[int] = set()
@@ -108,6 +119,8 @@ class SynchronousScheduler:
                     return assignment
                 if assignment is Idle.END:
                     batch.remove(number)
+                elif self._lends_cores and max(self._brackets[number].missing) >= self._slots - 1:
+                    return Idle.WAIT
             if batch:
                 return Idle.WAIT
             self._open.popleft()
@@ -292,6 +305,7 @@ def rung_scheduler(
     slots: int = 1,
     arms: Sequence[Sequence[int]] = (),
     pairs: Sequence[Sequence[tuple[int, int]]] = (),
+    lends_cores: bool = False,
 ) -> RungScheduler:
     """Return the scheduler of that name.
 
@@ -305,6 +319,7 @@ def rung_scheduler(
         arms: Groups of trials of the first batch; the top k of each are promoted.
         pairs: By arm, pairs of its trials and trials of the first arm; the pairs with the top k trials of either side
             are promoted too, so that both trials can be compared.
+        lends_cores: Whether running rungs are lent the cores of idle workers.
 
     Raises:
         BudgetError: An unknown name, or arms without "top-k".
@@ -317,7 +332,7 @@ def rung_scheduler(
     for bracket in brackets[0] if arms else ():
         bracket.arms = tuple(tuple(arm) for arm in arms)
         bracket.pairs = tuple(tuple(group) for group in pairs)
-    return SynchronousScheduler(brackets, budget.eta, objective, slots)
+    return SynchronousScheduler(brackets, budget.eta, objective, slots, lends_cores=lends_cores)
 
 
 def planned_work(

@@ -77,6 +77,7 @@ class Search:
         arms: Sequence[Sequence[int]] = (),
         pairs: Sequence[Sequence[tuple[int, int]]] = (),
         forks: ForkPlan | None = None,
+        lends_cores: bool = False,
     ) -> None:
         if not len(space):
             raise SpaceError("the space is empty: give it at least one Float, Int or Choice")
@@ -90,8 +91,9 @@ class Search:
         self._searcher = create_searcher(algorithm, space, seed, len(objective.goals))
         batches = tuple(trial_batches) or (self.budget.trials,)
         scheduler: RungScheduler = rung_scheduler(
-            rungs, self.budget, objective, batches, top_k=top_k, slots=slots, arms=arms, pairs=pairs
-        )
+            rungs, self.budget, objective, batches,
+            top_k=top_k, slots=slots, arms=arms, pairs=pairs, lends_cores=lends_cores,
+        )  # fmt: skip
         if forks is not None:
             scheduler = ForkingScheduler(scheduler, forks, self.budget, objective, batches)
         self._scheduler = RetryingScheduler(scheduler, objective, self.budget.top_level)

@@ -180,12 +180,23 @@ class Coordinator:
     # Decide: a rung is durable before it starts.
 
     def _fill(self) -> None:
-        """Start queued rungs in the free slots."""
+        """Start queued rungs in the free slots, and lend cores that are left to the rungs that run."""
         if not self._waiting:
             with self._store.transaction():
                 self._decide()
+        if self._waiting and self._room > 0:
+            self._lend(0)
         while self._waiting and self._room > 0:
             self._start(self._waiting.popleft())
+        if self._spec.lends_cores and not self._waiting and self._running:
+            used = sum(self._ledger.rung(decision).threads for decision in self._running.values())
+            self._lend(max(0, self._spec.parallelism.cores - used) // len(self._running))
+
+    def _lend(self, cores: int) -> None:
+        """Lend so many cores to each rung that runs."""
+        if self._spec.lends_cores:
+            for run in self._running:
+                self._engine.lend(run, cores)
 
     @property
     def _room(self) -> int:

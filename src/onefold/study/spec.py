@@ -37,6 +37,11 @@ class Parallelism:
     memory_bytes: int | None = None
     hang_timeout_s: float = 600.0
 
+    @property
+    def cores(self) -> int:
+        """Return how many cores all trials use together."""
+        return max(self.parallel * self.threads, *(few * threads for few, threads in self.threads_of_few), 1)
+
     def threads_for(self, side_by_side: int | None) -> int:
         """Return the threads of a trial of which at most `side_by_side` run in parallel."""
         if side_by_side is None:
@@ -69,6 +74,7 @@ class Spec:
     serving: ServingOptions = field(default_factory=ServingOptions)
     parallelism: Parallelism = field(default_factory=Parallelism)
     knobs: KnobOptions = field(default_factory=KnobOptions)
+    lends_cores: bool = False  # cores without a rung to rungs that run; False as in studies that were stored without it
     compress: CompressMode = "off"  # in-loop: fork trials into variants; after: compress the best trials
     forks: ForkOptions = field(default_factory=ForkOptions)  # of trials in the loop
     selection: SelectionOptions = field(default_factory=SelectionOptions)  # of a variant after the study

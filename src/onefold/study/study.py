@@ -183,6 +183,9 @@ class Study:
                 options.hang_timeout_s,
             ),
             knobs=knobs,
+            lends_cores=self._tunable.workload is not None
+            and knobs.mode in ("on", "probe")
+            and options.accelerator == "cpu",
             compress=mode,
             forks=forks,
             selection=selection,

@@ -225,4 +225,5 @@ def create_search(spec: Spec, tunable: Tunable) -> Search:
         arms=spec.arms,
         pairs=spec.pairs,
         forks=fork_plan(spec.forks, spec.budget) if spec.compress == "in-loop" else None,
+        lends_cores=spec.lends_cores,
     )

@@ -34,6 +34,9 @@ class DefaultKnobs:
         """Change nothing."""
         return nullcontext()
 
+    def return_lent_cores(self) -> None:
+        """Do nothing: no lent core is used."""
+
     def restore(self) -> None:
         """Do nothing: there is nothing to restore."""
 

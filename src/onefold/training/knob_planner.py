@@ -6,7 +6,8 @@ planner.observe(window)             # its measurements; `plan` is now the window
 
 Before knobs are settled, they and the default knobs are measured in turn: only that shows a gain. Afterwards the time
 of a step, the load of other processes and, in reduced precision, the loss are watched. When the time or the load
-changes, the knobs that depend on contention are probed again.
+changes, the knobs that depend on contention are probed again. Cores that the study lends are used while they make
+steps cheaper.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from math import isfinite
 from statistics import fmean
 from typing import Any
 
+from onefold.processes import lent_cores
+from onefold.training.core_loan import CoreLoan
 from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJob, SimilarJobs
 from onefold.training.knob_search import MIN_GAIN, STRATEGIES, Options, Setting
@@ -75,9 +78,15 @@ class KnobPlanner:
         self._slow: Options = {}  # knobs that take long to change, probed once
         self._load = 0.0  # when the knobs in use were chosen
         self._default_s = 0.0  # the time of a step with the default knobs; 0 if it was not measured
+        self._loan = CoreLoan(lent_cores)
         self._uses_energy = options.optimize_for == "energy"
         self._plans = self._plan_windows()
         self.plan = next(self._plans)
+
+    @property
+    def lent_cores_in_use(self) -> int:
+        """Return how many lent cores have proved useful."""
+        return self._loan.in_use
 
     def observe(self, window: WindowMeasurement) -> None:
         """Take the measurements of the planned window and plan the next one."""
@@ -274,11 +283,11 @@ class KnobPlanner:
         usual_s, usual_load = window.step_s, self._load if phase is not Phase.FOUND else window.load
         drifting, interval, watched, losses = 0, DRIFT_WINDOWS, 0, LossDrift()
         while True:
+            yield from self._borrow(setting, phase, window, losses)
             window = yield self._watched(phase, setting, window.step_s)
             watched += 1
-            if self._reduces_precision(self.safe(setting)) and losses.observe(window.losses):
-                for name in PRECISION_KNOBS & set(setting):
-                    self.reject(name, f"the loss rises: {name} is {self.available.defaults[name]} again")
+            self._check_loss(setting, window, losses)
+            self._loan.observe(0, self._cost([window]))
             factor, load_change = window.step_s / usual_s, window.load - usual_load
             has_drifted = max(factor, 1 / factor) > DRIFT_FACTOR or abs(load_change) > LOAD_TOLERANCE
             drifting = drifting + 1 if has_drifted else 0
@@ -299,9 +308,49 @@ class KnobPlanner:
             if setting == before:
                 self._load = window.load
             else:
+                self._loan.reset()
                 setting, window = yield from self._settle(setting, self._settled_phase(phase), window)
                 phase = self._settled_phase(phase)
             usual_s, usual_load, drifting = window.step_s, self._load, 0
+
+    def _borrow(
+        self, setting: Setting, phase: Phase, own: WindowMeasurement, losses: LossDrift
+    ) -> Generator[KnobPlan, WindowMeasurement, None]:
+        """Plan windows on cores that the study lends, as long as they make steps cheaper.
+
+        `own` is the latest window on the trial's own cores. Slow knobs are probed first, and a trial that does not use
+        its own cores needs no more.
+        """
+        latest = own
+        while not self._slow and self._uses_all_cores(setting):
+            cores = self._loan.plan(self._cost([own]))
+            if not cores:
+                return
+            if self._loan.is_probing:
+                plan = replace(self._planned(Phase.PROBED, setting, own.step_s), abort_s=ABORT_FACTOR * own.step_s)
+            else:
+                plan = self._watched(phase, setting, latest.step_s)
+            latest = yield replace(plan, lent_cores=cores)
+            if plan.phase is phase:
+                self._check_loss(setting, latest, losses)
+            if self.safe(setting) != setting:
+                self._loan.reset()
+                return
+            note = self._loan.observe(latest.lent_cores, self._cost([latest]))
+            if note:
+                self.notes.append(note)
+
+    def _uses_all_cores(self, setting: Setting) -> bool:
+        """Return whether no knob leaves cores of the trial unused."""
+        threads, defaults = self.available.options.get(THREADS_KNOB, ()), self.available.defaults
+        is_pinned = setting.get(AFFINITY_KNOB) != defaults.get(AFFINITY_KNOB)
+        return not is_pinned and (not threads or setting.get(THREADS_KNOB) == max(threads, key=int))
+
+    def _check_loss(self, setting: Setting, window: WindowMeasurement, losses: LossDrift) -> None:
+        """Give reduced precision back if the loss rises."""
+        if self._reduces_precision(self.safe(setting)) and losses.observe(window.losses):
+            for name in PRECISION_KNOBS & set(setting):
+                self.reject(name, f"the loss rises: {name} is {self.available.defaults[name]} again")
 
     def _settled_phase(self, phase: Phase) -> Phase:
         return Phase.SETTLED if phase is Phase.FOUND else phase

@@ -22,6 +22,7 @@ import torch
 
 from onefold.meter import Meter
 from onefold.processes import paused_s, running_s
+from onefold.training.borrowed_cores import BorrowedCores
 from onefold.training.forward_call import ForwardCall, output_error, runs
 from onefold.training.job_clusters import Clusterer, kmeans_labels
 from onefold.training.job_profile import Profiler
@@ -30,6 +31,7 @@ from onefold.training.knob_planner import KnobPlanner
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import AvailableKnobs, Knob, TrainingContext, applied, available_knobs
 from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
+from onefold.training.knobs.processor import ThreadCount
 from onefold.training.neighbor_load import NeighborLoad, StatLoad
 from onefold.training.step_window import OpenWindow, merged
 from onefold.training.window_plan import TRAINING_STEPS, StepRules, WindowMeasurement
@@ -73,7 +75,9 @@ class KnobSession:
         self._meter = meter
         self._machine = machine
         self._knobs = {knob.name: knob for knob in knobs}
-        self._neighbors = neighbors if neighbors is not None else StatLoad(context.cores)
+        self._neighbors = neighbors
+        self._borrowed = BorrowedCores()
+        self._evaluation = ExitStack()  # lent cores that are used for it
         self._rules = rules
         self._profiler = Profiler(of_network=rules.train_networks)
         settled = settled if settled is not None and settled.machine == machine else None
@@ -166,8 +170,15 @@ class KnobSession:
         settled = self._planner.settled.setting if self._planner.settled is not None else {}
         setting = {name: value for name, value in settled.items() if name not in PRECISION_KNOBS}
         self._changed = dict(self._differences(setting))
-        with applied(setting, self._context, list(self._knobs.values())):
+        lent = self._borrowed.added_to(setting, self._planner.lent_cores_in_use)
+        with applied(setting, self._context, list(self._knobs.values())), self._evaluation:
+            self._evaluation.enter_context(applied(lent, self._context, [ThreadCount(), self._borrowed]))
             yield
+
+    def return_lent_cores(self) -> None:
+        """Leave lent cores that were taken back during an evaluation; training does so by itself."""
+        if self._borrowed.were_taken_back:
+            self._evaluation.close()
 
     def restore(self) -> None:
         """Restore the defaults. The next epoch continues the current window."""
@@ -211,15 +222,18 @@ class KnobSession:
                 self._apply(self._planner.available.defaults)  # until it is known how the network is called
                 return
         self._check_precision()
-        setting = self._tested(planned.setting)
-        if self._window is not None and self._window.setting != setting:  # a knob was rejected within the window
-            self._pause(self._window)
+        setting = self._borrowed.added_to(self._tested(planned.setting), planned.lent_cores)
+        were_taken_back = self._borrowed.were_taken_back
+        if self._window is not None and (self._window.setting != setting or were_taken_back):
+            self._pause(self._window)  # a knob was rejected within the window, or lent cores were taken back
+            if self._window.steps_s:
+                self._record(self._window)
             self._window = None
         if self._window is None:
             additional = self._rules.first_warm_up - self._rules.warm_up if planned.is_profiled else 0
             self._window = OpenWindow(planned, setting, additional)
         window = self._window
-        if setting != self._setting:
+        if setting != self._setting or were_taken_back:
             self._apply(setting)
             window.warm_up += self._warm_up
         if window.plan.is_profiled and window.warm_up == 1 and not self._profiler.has_operators:
@@ -252,7 +266,8 @@ class KnobSession:
     def _apply(self, setting: Setting) -> None:
         self._applied.close()
         self._applied = ExitStack()
-        self._applied.enter_context(applied(setting, self._context, list(self._knobs.values())))
+        knobs = {ThreadCount.name: ThreadCount(), **self._knobs, self._borrowed.name: self._borrowed}
+        self._applied.enter_context(applied(setting, self._context, list(knobs.values())))
         self._setting = setting
         for name, value in self._differences(setting):
             self._changed.setdefault(name, value)
@@ -266,7 +281,8 @@ class KnobSession:
             window.observers.enter_context(window.passes.recorded())
         self._synchronize()
         window.started_at = window.started_at or time.time()
-        window.started, window.others_started = running_s(), self._neighbors.others_s()
+        window.neighbors = self._neighbors or StatLoad((*self._context.cores, *self._borrowed.cores))
+        window.started, window.others_started = running_s(), window.neighbors.others_s()
         window.paused_started = paused_s()
 
     def _close(self, window: OpenWindow) -> None:
@@ -276,6 +292,13 @@ class KnobSession:
         if is_first and (not self._profiler.has_operators or window.has_steps_without_backward):
             self._refuse(FETCHES_AHEAD)
             return
+        phase, measured = window.plan.phase, self._record(window)
+        self._planner.observe(measured)
+        if self._planner.plan.phase is Phase.PROBED and phase is not Phase.PROBED:
+            self._context.quietest_cores = ()  # determined again when they are needed
+
+    def _record(self, window: OpenWindow) -> WindowMeasurement:
+        """Record a window that is paused for good; return what it measured."""
         steps = len(window.steps_s)
         # An accelerator works asynchronously, so only the window as a whole can be timed.
         step_s = window.step_s if self._context.device.type == "cpu" else window.counted_s / steps
@@ -285,17 +308,17 @@ class KnobSession:
         self._windows.append(
             StepWindow(phase, setting, steps, step_s, step_j, window.source, window.started_at, window.load)
         )
-        self._planner.observe(WindowMeasurement(step_s, step_j, steps, window.passes.losses, window.load))
-        if self._planner.plan.phase is Phase.PROBED and phase is not Phase.PROBED:
-            self._context.quietest_cores = ()  # determined again when they are needed
+        lent = int(window.setting.get(self._borrowed.name) or 0)
+        return WindowMeasurement(step_s, step_j, steps, window.passes.losses, window.load, lent)
 
     def _pause(self, window: OpenWindow) -> None:
         """Stop counting at the end of a window or of an epoch."""
         if window.meter is not None:
             self._synchronize()
             window.counted_s += running_s() - window.started
-            if paused_s() == window.paused_started:  # else others had the cores while this process was paused
-                window.others_s += self._neighbors.others_s() - window.others_started
+            was_paused = paused_s() != window.paused_started  # others had the cores meanwhile
+            if window.neighbors is not None and not was_paused:
+                window.others_s += window.neighbors.others_s() - window.others_started
         window.observers.close()
         if window.meter is not None:
             energy = window.meter.measurement.energy

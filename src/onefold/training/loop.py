@@ -138,7 +138,8 @@ def _validate(
     while True:
         try:
             with knobs.for_evaluation():
-                return evaluate(workload, state.model, split, assignment.config, tick), knobs
+                ticks = partial(_tick_all, (tick, knobs.return_lent_cores))
+                return evaluate(workload, state.model, split, assignment.config, ticks), knobs
         except Exception as error:
             if not knobs.may_have_caused(error):
                 raise
@@ -186,6 +187,11 @@ def _ticking(batches: Iterable[Any], tick: Callable[[], None]) -> Iterator[Any]:
     for batch in batches:
         tick()
         yield batch
+
+
+def _tick_all(ticks: Iterable[Callable[[], None]]) -> None:
+    for tick in ticks:
+        tick()
 
 
 def _until(deadline: float, batches: Iterator[Any]) -> Iterator[Any]:

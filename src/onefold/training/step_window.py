@@ -11,6 +11,7 @@ from statistics import fmean, median
 from onefold.meter.meter import Window as MeterWindow
 from onefold.training.knob_search import Setting
 from onefold.training.losses import BackwardPasses
+from onefold.training.neighbor_load import NeighborLoad
 from onefold.training.window_plan import KnobPlan
 from onefold.vocabulary.knobs import StepWindow
 
@@ -34,6 +35,7 @@ class OpenWindow:
     started_at: float | None = None  # Unix time
     started: float = 0.0  # when counting started or continued
     others_started: float = 0.0
+    neighbors: NeighborLoad | None = None  # measures that time
     paused_started: float = 0.0
     meter: MeterWindow | None = None  # while it counts
     observers: ExitStack = field(default_factory=ExitStack)

@@ -23,6 +23,7 @@ class KnobPlan:
     abort_s: float = math.inf  # the window ends early if its steps take longer
     enough_s: float = math.inf  # the window may end with `min_steps` that took this long together
     min_steps: int = MIN_STEPS
+    lent_cores: int = 0  # to use, if so many are still lent when the window starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class WindowMeasurement:
     steps: int
     losses: list[float] = field(default_factory=list)
     load: float = 0.0  # cores that other processes kept busy
+    lent_cores: int = 0  # in use
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,17 +67,13 @@ class CoreAffinity:
         if not context.quietest_cores:
             context.quietest_cores = StatLoad(context.cores).quietest_first()
         threads = torch.get_num_threads()
-        before = {thread: os.sched_getaffinity(thread) for thread in _thread_ids()}
         lease = lease_cores(int(value or 1), context.quietest_cores)
         torch.set_num_threads(min(threads, len(lease.cores)))
-        _pin({thread: set(lease.cores) for thread in before})
         try:
-            with lease:
+            with lease, pinned(set(lease.cores)):
                 yield
         finally:
             torch.set_num_threads(threads)
-            union = set().union(*before.values())
-            _pin({thread: before.get(thread, union) for thread in _thread_ids()})
 
 
 class CpuFrequency:
@@ -123,6 +119,18 @@ class CpuFrequency:
 
     def _file(self, core: int) -> Path:
         return self._tree / f"cpu{core}" / "cpufreq" / "scaling_max_freq"
+
+
+@contextmanager
+def pinned(cores: set[int]) -> Iterator[None]:
+    """Pin every thread of this process to `cores` for the block."""
+    before = {thread: os.sched_getaffinity(thread) for thread in _thread_ids()}
+    _pin(dict.fromkeys(before, cores))
+    try:
+        yield
+    finally:
+        union = set().union(*before.values())
+        _pin({thread: before.get(thread, union) for thread in _thread_ids()})
 
 
 def machine_description(context: TrainingContext) -> str:
