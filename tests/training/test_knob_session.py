@@ -21,6 +21,7 @@ from onefold.training.job_clusters import kmeans_labels
 from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext, available_knobs, precision
+from onefold.training.knobs.processor import machine_description
 from onefold.training.splits import LoaderSettings
 from onefold.training.window_plan import MIN_STEPS
 from onefold.vocabulary.knobs import (
@@ -666,14 +667,16 @@ def test_earlier_jobs_are_not_clustered_for_knobs_that_are_settled(context: Trai
 def test_threads_are_probed_by_a_trial_that_gets_more_cores_than_before(context: TrainingContext, clock: Clock) -> None:
     """A trial of which others ran beside it had one core until now."""
     clock.has_contention = True  # two threads are slower
-    settled = SettledKnobs("here", Config(memory_format="channels last"), Phase.SETTLED)
+    on_one_core = machine_description(replace(context, cores=context.cores[:1]))
+    settled = SettledKnobs(on_one_core, Config(memory_format="channels last"), Phase.SETTLED)
     if len(context.cores) < 2:
         pytest.skip("one core has no threads to choose")
-    session = open_session(context, clock, settled=settled)
+    session = open_session(context, clock, settled=settled, machine=machine_description(context))
     record = train(session, context, clock)
     assert session.settled is not None
     assert session.settled.setting.threads == 1
     assert session.settled.setting.memory_format == "channels last"
-    again = train(open_session(context, clock, settled=session.settled), context, clock)
+    again = open_session(context, clock, settled=session.settled, machine=machine_description(context))
+    record_again = train(again, context, clock)
     assert any("more than one core" in note for note in record.notes)
-    assert phases(again) == [Phase.SETTLED]
+    assert phases(record_again) == [Phase.SETTLED]

@@ -31,7 +31,7 @@ from onefold.training.knob_planner import KnobPlanner
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import AvailableKnobs, Knob, TrainingContext, applied, available_knobs
 from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
-from onefold.training.knobs.processor import ThreadCount
+from onefold.training.knobs.processor import ThreadCount, is_same_machine
 from onefold.training.neighbor_load import NeighborLoad, StatLoad
 from onefold.training.step_window import OpenWindow, merged
 from onefold.training.window_plan import TRAINING_STEPS, StepRules, WindowMeasurement
@@ -80,7 +80,7 @@ class KnobSession:
         self._evaluation = ExitStack()  # lent cores that are used for it
         self._rules = rules
         self._profiler = Profiler(of_network=rules.train_networks)
-        settled = settled if settled is not None and settled.machine == machine else None
+        settled = settled if settled is not None and is_same_machine(settled.machine, machine) else None
         self._given_up = settled.given_up if settled is not None else ()
         is_settled = settled is not None and settled.phase is not Phase.FOUND
         known = [] if is_settled else [memory for memory in remembered if self._applies(memory)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -139,6 +140,15 @@ def machine_description(context: TrainingContext) -> str:
     if context.device.type == "cuda":
         name = f"{torch.cuda.get_device_name(context.device)}, {name}"
     return f"{name}, {len(context.cores)} cores, torch {torch.__version__}"
+
+
+def is_same_machine(one: str, other: str) -> bool:
+    """Return whether two descriptions differ at most in the number of cores, which depends on the trials beside."""
+    return _without_cores(one) == _without_cores(other)
+
+
+def _without_cores(description: str) -> str:
+    return re.sub(r", \d+ cores,", ",", description)
 
 
 def cpu_name() -> str:
