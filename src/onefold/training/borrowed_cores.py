@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onefold.processes import lent_cores
-from onefold.training.knob_planner import THREADS_KNOB
+from onefold.training.contention_knobs import THREADS_KNOB
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import KnobUnavailable, TrainingContext
 from onefold.training.knobs.processor import pinned

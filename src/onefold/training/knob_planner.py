@@ -20,9 +20,18 @@ from statistics import fmean
 from typing import Any
 
 from onefold.processes import lent_cores
+from onefold.training.contention_knobs import (
+    LOAD_TOLERANCE,
+    THREADS_KNOB,
+    contention_knobs,
+    uses_all_cores,
+    with_a_core_per_thread,
+    without_affinity,
+)
 from onefold.training.core_loan import CoreLoan
 from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJob, SimilarJobs
+from onefold.training.knob_notes import DRIFT_FACTOR, describe, drift_note
 from onefold.training.knob_search import MIN_GAIN, STRATEGIES, Options, Setting
 from onefold.training.knobs import AvailableKnobs
 from onefold.training.knobs.catalog import PRECISION_KNOBS
@@ -39,14 +48,9 @@ WATCH_FACTOR = 4  # windows after probing are this much longer
 COMPARISONS = 2  # windows each with the default and with the chosen knobs, in turn
 SHORTENING = 4  # at most: compared windows of fast knobs have as many steps as those of the defaults
 ABORT_FACTOR = 2  # a candidate whose steps take this much longer is aborted
-DRIFT_FACTOR = 1.3  # a step time that changes by more is drift
-LOAD_TOLERANCE = 0.5  # cores of other processes by which the load may change
 DRIFT_WINDOWS = 2  # consecutive windows with drift start another probing phase
 MAX_PROBE_INTERVAL = 64  # windows between two probing phases that changed nothing
 MAX_RECALL_WINDOWS = 100  # during which earlier jobs are clustered
-THREADS_KNOB = "threads"
-AFFINITY_KNOB = "cores"  # only probed under contention
-CONTENTION_KNOBS = (THREADS_KNOB, AFFINITY_KNOB)  # their best values depend on other processes
 
 
 class KnobPlanner:
@@ -118,7 +122,7 @@ class KnobPlanner:
             window = yield self._planned(phase, setting, 0.0)
             if self._options.mode != "recall" and THREADS_KNOB in setting and THREADS_KNOB not in earlier:
                 self.notes.append("there is more than one core now: probing again")
-                knobs = self._contention_knobs(setting, window.load)
+                knobs = contention_knobs(setting, window.load, self.available)
                 setting, window = yield from self._probe(knobs, setting, window)
                 self.settled = replace(self.settled, setting=Config(setting))
             yield from self._watch(setting, phase, window)
@@ -139,7 +143,7 @@ class KnobPlanner:
             elif self._options.mode == "recall":
                 self.notes.append("no similar job is known: the knobs keep their defaults")
                 yield from self._watch(defaults, Phase.FOUND, window)
-        knobs = self._without_affinity(self.available.options, window.load)
+        knobs = without_affinity(self.available.options, window.load)
         setting, window = yield from self._probe(knobs, defaults, window)
         setting, window = yield from self._settle(setting, Phase.SETTLED, window)
         yield from self._watch(setting, Phase.SETTLED, window)
@@ -161,10 +165,12 @@ class KnobPlanner:
         """
         defaults, setting = self.available.defaults, self._restricted(similar.memory.knobs)
         self.notes.append(
-            f"recalled from a similar job (confidence {similar.confidence:.2f}): {_describe(setting, defaults)}"
+            f"recalled from a similar job (confidence {similar.confidence:.2f}): {describe(setting, defaults)}"
         )
         window = yield self._planned(Phase.RECALLED, setting, default.step_s)
-        setting, window = yield from self._probe(self._contention_knobs(setting, window.load), setting, window)
+        setting, window = yield from self._probe(
+            contention_knobs(setting, window.load, self.available), setting, window
+        )
         recalled = setting
         setting, window = yield from self._settle(setting, Phase.RECALLED, window, is_new=False)
         if setting == recalled or self._options.mode == "recall":
@@ -189,7 +195,7 @@ class KnobPlanner:
         if self.safe(setting) != setting:  # reduced precision was rejected
             return (yield from self._settle(setting, phase, before[-1], is_new=is_new))
         if setting != defaults and self._cost(after) >= self._cost(before) * (1 - MIN_GAIN):
-            self.notes.append(f"no faster than the defaults, measured in turn: {_describe(setting, defaults)}")
+            self.notes.append(f"no faster than the defaults, measured in turn: {describe(setting, defaults)}")
             setting, after = defaults, before
         self._load = fmean([window.load for window in (*before, *after)])
         self.settled = SettledKnobs(self._machine, Config(setting), phase, self._given_up)
@@ -258,9 +264,9 @@ class KnobPlanner:
             try:
                 candidate = next(proposals) if window is None else proposals.send(self._cost([window]))
             except StopIteration as end:
-                best = self.safe(self._with_a_core_per_thread({**start, **end.value}))
+                best = self.safe(with_a_core_per_thread({**start, **end.value}))
                 break
-            setting = self._with_a_core_per_thread({**start, **candidate})
+            setting = with_a_core_per_thread({**start, **candidate})
             if is_known and setting == start:
                 window, is_known = measured, False  # strategies that ask for it again get another window
             elif setting != {**start, **candidate} and Config(self.safe(setting)) in windows:
@@ -273,7 +279,7 @@ class KnobPlanner:
             if self._uses_energy and window.step_j is None:
                 self._uses_energy = False
                 self.notes.append("the energy of short windows is unknown: the knobs are optimized for time")
-        self.notes.append(f"probed {probed} windows of steps: {_describe(best, self.available.defaults)}")
+        self.notes.append(f"probed {probed} windows of steps: {describe(best, self.available.defaults)}")
         return best, windows.get(Config(best), measured)
 
     def _watch(
@@ -296,11 +302,12 @@ class KnobPlanner:
                 slow, self._slow = self._slow, {}
                 setting, window = yield from self._probe(slow, setting, window)
             elif drifting >= DRIFT_WINDOWS and watched >= interval:
-                contention_knobs = self._contention_knobs(setting, max(window.load, usual_load))
-                if not contention_knobs:
+                load = max(window.load, usual_load)
+                contended = contention_knobs(setting, load, self.available)
+                if not contended:
                     continue
-                self.notes.append(_drift_note(factor, load_change))
-                setting, window = yield from self._probe(contention_knobs, setting, window)
+                self.notes.append(drift_note(factor, load_change))
+                setting, window = yield from self._probe(contended, setting, window)
                 interval = DRIFT_WINDOWS if setting != before else min(MAX_PROBE_INTERVAL, 2 * interval)
                 watched = 0
             else:
@@ -322,7 +329,7 @@ class KnobPlanner:
         its own cores needs no more.
         """
         latest = own
-        while not self._slow and self._uses_all_cores(setting):
+        while not self._slow and uses_all_cores(setting, self.available):
             cores = self._loan.plan(self._cost([own]))
             if not cores:
                 return
@@ -340,12 +347,6 @@ class KnobPlanner:
             if note:
                 self.notes.append(note)
 
-    def _uses_all_cores(self, setting: Setting) -> bool:
-        """Return whether no knob leaves cores of the trial unused."""
-        threads, defaults = self.available.options.get(THREADS_KNOB, ()), self.available.defaults
-        is_pinned = setting.get(AFFINITY_KNOB) != defaults.get(AFFINITY_KNOB)
-        return not is_pinned and (not threads or setting.get(THREADS_KNOB) == max(threads, key=int))
-
     def _check_loss(self, setting: Setting, window: WindowMeasurement, losses: LossDrift) -> None:
         """Give reduced precision back if the loss rises."""
         if self._reduces_precision(self.safe(setting)) and losses.observe(window.losses):
@@ -357,33 +358,6 @@ class KnobPlanner:
 
     def _is_long_enough(self, window: WindowMeasurement) -> bool:
         return window.steps * window.step_s >= self._window_s
-
-    def _contention_knobs(self, setting: Setting, load: float) -> Options:
-        """Return the options of the knobs that depend on contention, the current number of threads first.
-
-        All cores are first, since on fewer no more threads can be tried.
-        """
-        knobs = {name: options for name, options in self.available.options.items() if name in CONTENTION_KNOBS}
-        return {
-            name: options if name == AFFINITY_KNOB else tuple(dict.fromkeys([setting.get(name, options[0]), *options]))
-            for name, options in self._without_affinity(knobs, load, setting).items()
-        }
-
-    def _with_a_core_per_thread(self, setting: Setting) -> Setting:
-        """Return a setting as it is applied: with no more threads than cores."""
-        threads, cores = setting.get(THREADS_KNOB), setting.get(AFFINITY_KNOB)
-        if isinstance(threads, int) and isinstance(cores, int) and threads > cores:
-            return {**setting, THREADS_KNOB: cores}
-        return setting
-
-    def _without_affinity(self, knobs: Options, load: float, setting: Mapping[str, Any] | None = None) -> Options:
-        """Return knobs without core affinity, unless other processes are running or it is in use."""
-        is_default = setting is None or setting.get(AFFINITY_KNOB) == self.available.defaults.get(AFFINITY_KNOB)
-        return {
-            name: options
-            for name, options in knobs.items()
-            if name != AFFINITY_KNOB or load >= LOAD_TOLERANCE or not is_default
-        }
 
     def _planned(self, phase: Phase, setting: Setting, step_s: float, *, min_steps: int | None = None) -> KnobPlan:
         """Return a window that is long enough for steps of `step_s`."""
@@ -408,7 +382,7 @@ class KnobPlanner:
             name: knobs[name] if name in knobs and knobs[name] in options else options[0]
             for name, options in self.available.options.items()
         }
-        return self._with_a_core_per_thread(setting)
+        return with_a_core_per_thread(setting)
 
     def _cost(self, windows: Sequence[WindowMeasurement]) -> float:
         """Return the lowest of what is minimized, seconds or joules: the same for all windows of a phase.
@@ -426,15 +400,3 @@ class KnobPlanner:
 
 def _losses(windows: Sequence[WindowMeasurement]) -> list[float]:
     return [loss for window in windows for loss in window.losses]
-
-
-def _drift_note(factor: float, load_change: float) -> str:
-    if max(factor, 1 / factor) > DRIFT_FACTOR:
-        return f"a step takes {factor:.2g}x as long as before: probing again"
-    change = "more" if load_change > 0 else "fewer"
-    return f"other processes keep {abs(load_change):.1f} {change} cores busy than before: probing again"
-
-
-def _describe(setting: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    changed = [f"{name} {value}" for name, value in setting.items() if defaults.get(name) != value]
-    return ", ".join(changed) if changed else "the defaults are best"
