@@ -33,6 +33,7 @@ class Patient(Spirals):
         return {**metrics, "lent": float(len(lent_cores()))}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core leaves none to lend")
 def test_the_core_of_an_idle_worker_is_lent(tmp_path: Path) -> None:
     study = small_study(
