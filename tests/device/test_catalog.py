@@ -169,3 +169,23 @@ def test_saved_device_round_trips(
     path = save_device(saved, folder)
     assert path == folder / "my-board.toml"
     assert read_devices(path) == [saved]
+
+
+def test_a_device_may_be_like_another_one_at_another_frequency(tmp_path: Path) -> None:
+    text = '[slow-pi]\nlike = "raspberry-pi-4"\nfrequency_ghz = 0.75\nmemory_bytes = 2_000_000_000\n'
+    (slow,) = read_devices(written(tmp_path, text))
+    pi = device("raspberry-pi-4")
+    assert (slow.gflops, slow.memory_bytes, slow.cores) == (pi.gflops / 2, 2_000_000_000, 4)
+    assert (slow.source, slow.name) == ("user", "slow-pi")
+    assert slow.note.startswith("like raspberry-pi-4 at 0.75 GHz")
+    with pytest.raises(DeviceError, match="unknown device 'raspberry-pi-9'"):
+        read_devices(written(tmp_path, '[slow]\nlike = "raspberry-pi-9"\n'))
+
+
+def test_measured_rates_survive_the_file(tmp_path: Path) -> None:
+    rates, speeds = (("matmul", 160.5), ("relu", 70.0)), ((1, 1.0), (16, 9.5))
+    probed = replace(BOARD, operator_rates=rates, thread_speed=speeds, int8_gops=300.0, call_us=4.5, spread=0.04)
+    assert read_devices(save_device(probed, tmp_path)) == [probed]
+    assert probed.digest == replace(probed, spread=0.2).digest != BOARD.digest
+    with pytest.raises(DeviceError, match="operator_rates must have numbers above 0, got matmul = 'x'"):
+        read_devices(written(tmp_path, f'[bad]\n{NEEDED}operator_rates = {{matmul = "x"}}\n'))

@@ -13,7 +13,7 @@ import pytest
 from onefold.agent import probe_program
 from onefold.device import host as host_module
 from onefold.device.catalog import devices, read_devices, save_device
-from onefold.device.device import Device
+from onefold.device.device import MAX_SPREAD, Device
 from onefold.device.host import calibrate, describe, host
 from onefold.meter import ModelledMeter
 
@@ -41,6 +41,20 @@ def test_calibration_measures_every_figure() -> None:
         assert figure > 0
     assert result.source == "calibrated"
     assert "measured on this machine" in result.note
+    assert result.int8_gops is not None
+    assert min(result.int8_gops, result.call_us) > 0
+    assert {"matmul", "conv3x3-int8", "stream"} <= set(dict(result.operator_rates))
+
+
+def test_calibration_says_how_well_its_passes_agree() -> None:
+    result = calibrate(0.1)
+    assert result.spread is not None
+    agrees = result.spread <= MAX_SPREAD
+    assert ("passes agree within" in result.note) == agrees
+    assert ("calibrate again on a quiet machine" in result.note) == (not agrees)
+
+
+RATES = (("matmul", 10.0),)
 
 
 class TestCachedCalibration:
@@ -50,7 +64,9 @@ class TestCachedCalibration:
         made: list[Device] = []
 
         def quick(seconds: float) -> Device:
-            made.append(replace(describe(), gflops=10.0 + len(made), bandwidth_gbps=5.0, overhead_us=1.0))
+            made.append(
+                replace(describe(), gflops=10.0 + len(made), bandwidth_gbps=5.0, overhead_us=1.0, operator_rates=RATES)
+            )
             return made[-1]
 
         monkeypatch.setattr(host_module, "calibrate", quick)
@@ -68,6 +84,13 @@ class TestCachedCalibration:
     ) -> None:
         host(tmp_path)
         save_device(replace(calibrations[0], **change), tmp_path)  # type: ignore[arg-type]
+        assert host(tmp_path) == calibrations[1]
+
+    def test_calibrates_again_if_an_earlier_version_measured_fewer_figures(
+        self, tmp_path: Path, calibrations: list[Device]
+    ) -> None:
+        host(tmp_path)
+        save_device(replace(calibrations[0], operator_rates=()), tmp_path)
         assert host(tmp_path) == calibrations[1]
 
     def test_calibrates_again_when_the_file_is_invalid(self, tmp_path: Path, calibrations: list[Device]) -> None:

@@ -17,7 +17,7 @@ from networks import Attention, Recurrent, Words, exported, pictures
 from onefold.device.catalog import devices
 from onefold.device.device import Device
 from onefold.device.operator_costs import OperatorCost
-from onefold.device.roofline import latency_ratio, operator_costs, operator_time_s, uncounted_kinds
+from onefold.device.roofline import latency_ratio, operator_costs, operator_time_s, thread_speed, uncounted_kinds
 from onefold.vocabulary.errors import DeviceError, ModelError
 
 HOST = Device("host", "", 2, 100.0, 20.0, 10**10, 0.0, 12.0, overhead_us=0.3)
@@ -230,3 +230,70 @@ def test_catalog_devices_are_ordered_by_speed(tmp_path: Path) -> None:
     ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
     factors = {name: latency_ratio(ops, HOST, target, 1) for name, target in devices().items()}
     assert factors["raspberry-pi-3b-plus"] > factors["raspberry-pi-4"] > factors["raspberry-pi-5"] > 1
+
+
+RATES = (("matmul", 100.0), ("depthwise", 10.0), ("add", 40.0), ("matmul-int8", 400.0), ("stream", 10.0))
+
+
+class TestMeasuredRates:
+    """Devices on which the probe measured single operators."""
+
+    PROBED = replace(HOST, operator_rates=RATES, overhead_us=0.0)
+
+    def test_groups_have_their_own_speed(self) -> None:
+        product, depthwise = (OperatorCost("a", "Conv", 1e9, 1.0, group=group) for group in ("matmul", "depthwise"))
+        assert operator_time_s(product, self.PROBED, 1) == pytest.approx(0.01)
+        assert operator_time_s(depthwise, self.PROBED, 1) == pytest.approx(0.1)
+
+    def test_large_tensors_are_bound_by_memory_and_small_ones_by_caches(self) -> None:
+        times = [
+            operator_time_s(OperatorCost("a", "Add", 0.0, size, group="add"), self.PROBED, 1) for size in (1e6, 1e9)
+        ]
+        assert times == pytest.approx([1e6 / 40e9, 1e9 / 10e9])
+
+    def test_int8_has_its_own_throughput(self) -> None:
+        operator = OperatorCost("a", "QLinearConv", 1e9, 1.0, group="matmul-int8")
+        assert operator_time_s(operator, self.PROBED, 1) == pytest.approx(1 / 400)
+        guessed = replace(self.PROBED, operator_rates=RATES[:3], int8_gops=2 * HOST.gflops)
+        assert operator_time_s(operator, guessed, 1) == pytest.approx(1 / 200)
+        assert operator_time_s(operator, replace(HOST, overhead_us=0.0, int8_gops=500.0), 1) == pytest.approx(1 / 500)
+
+    def test_a_figure_of_one_device_alone_is_not_used(self) -> None:
+        costs = (OperatorCost("a", "Conv", 1e9, 1.0, group="depthwise"),)
+        target = replace(HOST, name="board", gflops=50.0)
+        assert latency_ratio(costs, replace(self.PROBED, overhead_us=0.3), target, 1) == pytest.approx(2.0, rel=1e-3)
+
+    def test_operators_too_small_for_threads_run_on_one(self) -> None:
+        threaded = replace(self.PROBED, thread_speed=((1, 1.0), (2, 1.5)))
+        small, large = (OperatorCost("a", "MatMul", flops, 1.0, group="matmul") for flops in (1e6, 1e10))
+        assert operator_time_s(small, threaded, 2) == operator_time_s(small, threaded, 1)
+        assert operator_time_s(large, threaded, 2) == pytest.approx(operator_time_s(large, threaded, 1) / 2, rel=0.01)
+        assert thread_speed(replace(threaded, cores=8, thread_speed=((1, 1.0), (2, 1.5), (4, 2.5))), 3) == 2.0
+
+
+def test_networks_that_are_quantized_have_int8_operators(tmp_path: Path) -> None:
+    """Operators between a dequantization and a quantization run as int8, since the runtime fuses the three."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = {"scale": np.float32(0.1), "zero": np.uint8(0), "w": np.ones((4, 4), np.float32)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+        helper.make_node("MatMul", ["y", "w"], ["z"]),
+    ]
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 4]) for name in ("x", "z")]
+    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", shapes[:1], shapes[1:], weights)
+    onnx.save(helper.make_model(graph), str(tmp_path / "m.onnx"))
+    assert [op.group for op in by_kind(operator_costs(tmp_path / "m.onnx", 8), "MatMul")] == ["matmul-int8", "matmul"]
+
+
+def test_the_frequency_acts(tmp_path: Path) -> None:
+    ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
+    pi = devices()["raspberry-pi-4"]
+    slow = pi.at_frequency(0.75)
+    assert 1.5 < latency_ratio(ops, pi, slow, 1) < 2.0  # memory does not follow the clock
+    assert slow.bandwidth_gbps == pi.bandwidth_gbps
+    assert pi.idle_w < slow.busy_w < pi.busy_w
+    assert slow.digest != pi.digest

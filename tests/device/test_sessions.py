@@ -40,16 +40,7 @@ from onefold.vocabulary.serving import LatencySource, ServingPoint
 @pytest.fixture(scope="module")
 def slow(this_host: Device) -> Device:
     """A device with one core that is ten times slower than this machine in every figure."""
-    return replace(
-        this_host,
-        name="slow",
-        cores=1,
-        gflops=this_host.gflops / 10,
-        bandwidth_gbps=this_host.bandwidth_gbps / 10,
-        overhead_us=this_host.overhead_us * 10,
-        idle_w=2.0,
-        busy_w=5.0,
-    )
+    return replace(this_host.slower(10), name="slow", cores=1, idle_w=2.0, busy_w=5.0)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -201,3 +202,15 @@ def test_unknown_goal_and_missing_batch_size_1_are_refused() -> None:
         choose_settings(Offline(), [served(2, 0.001)])
     with pytest.raises(InputError, match="batch size 1"):
         choose_settings(Offline(), [])
+
+
+@pytest.mark.parametrize("scenario", [SingleStream(), Offline(64), Server(20)])
+@pytest.mark.parametrize(("high_s", "threads"), [(0.009, 4), (0.012, 2)])
+def test_a_predicted_point_is_chosen_only_if_no_measured_one_is_in_its_interval(
+    scenario: Scenario, high_s: float, threads: int
+) -> None:
+    ran = served(1, 0.010, threads=2)
+    guess = replace(
+        served(1, 0.006, threads=4), low_s=0.005, high_s=high_s, runs=0, source=LatencySource.PREDICTED
+    )  # fmt: skip
+    assert choose_settings(scenario, [ran, guess]).point.threads == threads

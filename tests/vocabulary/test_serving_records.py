@@ -57,6 +57,7 @@ def test_cost_is_what_the_goal_minimizes(served: Served) -> None:
 
 @given(st.lists(serveds, min_size=1, max_size=10))
 def test_best_is_the_cheapest_eligible_point(served: list[Served]) -> None:
+    served = [replace(entry, source=LatencySource.EMULATED) for entry in served]
     singles = [entry for entry in served if entry.point.batch_size == 1]
     assert best(served, OptimizeFor.LATENCY).latency_s == min(item.latency_s for item in singles or served)
     assert best(served, OptimizeFor.THROUGHPUT).throughput_per_s == max(entry.throughput_per_s for entry in served)
@@ -95,3 +96,18 @@ def test_point_as_text() -> None:
     assert str(ServingPoint()) == "batch 1, 1 thread, graph level all, sequential, fp32"
     assert str(ServingPoint(threads=2, waiting="spinning")).startswith("batch 1, 2 spinning threads, ")
     assert str(ServingPoint(8, 4, "basic", "parallel")) == "batch 8, 4 threads, graph level basic, parallel, fp32"
+
+
+@pytest.mark.parametrize("goal", OptimizeFor)
+@pytest.mark.parametrize(("high_s", "threads"), [(0.09, 4), (0.11, 2)])
+def test_predicted_points_are_best_only_if_no_point_that_ran_is_within_their_interval(
+    goal: OptimizeFor, high_s: float, threads: int
+) -> None:
+    energy = Energy(1.0, "modelled")
+    ran = Served(ServingPoint(1, 2), 0.1, 0.1, 0.1, 0.1, 0.1, 30, energy, None, LatencySource.EMULATED)
+    guess = replace(
+        ran, point=ServingPoint(1, 4), latency_s=0.06, low_s=0.05, high_s=high_s, energy=Energy(0.6, "modelled"),
+        source=LatencySource.PREDICTED,
+    )  # fmt: skip
+    assert best([ran, guess], goal).point.threads == threads
+    assert best([guess], goal) is guess

@@ -2,9 +2,9 @@
 
     python probe.py > board.json            needs Linux, Python 3.8, numpy and onnxruntime 1.14, or later versions
 
-It measures compute, memory bandwidth, operator dispatch overhead, single operators, thread scaling, and power if the
-board has a readable sensor. Add the result to Onefold with `onefold devices add board.json`. Onefold calibrates the
-machine that it runs on with the same functions.
+It measures compute, memory bandwidth, operator dispatch overhead, single operators in fp32 and int8, thread scaling,
+and power if the board has a readable sensor. Add the result to Onefold with `onefold devices add board.json`. Onefold
+calibrates the machine that it runs on with the same functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from typing import Any
 MODELS: dict[str, dict[str, Any]] = {}
 
 ARRAY_BYTES = 64_000_000  # larger than the caches
+COMPUTE, INT8_COMPUTE = ("matmul", "conv3x3"), ("matmul-int8", "conv3x3-int8")
+THREAD_TURNS = 3
 GROUPS = Path("/sys/fs/cgroup")
 SYSTEM = Path("/sys")
 
@@ -122,31 +124,65 @@ def open_model(model: bytes, threads: int, optimized: bool = True) -> Callable[[
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    dtypes = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+    dtypes = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(uint8)": np.uint8}
     feed = {value.name: np.zeros(value.shape, dtypes[value.type]) for value in session.get_inputs()}
     return lambda: session.run(None, feed)
 
 
 def median_s(call: Callable[[], Any], seconds: float, min_runs: int = 5) -> float:
     """Return the median time of a call, repeated for `seconds` and at least `min_runs` times after two warm-ups."""
+    return statistics.median(call_times(call, seconds, min_runs))
+
+
+def call_times(
+    call: Callable[[], Any], seconds: float, min_runs: int = 5, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Return the times of a call by a clock, for `seconds` and at least `min_runs` times after two warm-ups."""
     times: list[float] = []
     call()
     call()
     deadline = time.perf_counter() + seconds
     while len(times) < min_runs or time.perf_counter() < deadline:
-        before = time.perf_counter()
+        before = clock()
         call()
-        times.append(time.perf_counter() - before)
-    return statistics.median(times)
+        times.append(clock() - before)
+    return times
 
 
-def compute_gflops(models: dict[str, dict[str, Any]], seconds: float, threads: int = 1) -> float:
-    """Return the fp32 GFLOP/s of this number of threads: the higher of a matrix product and a convolution."""
+def median_cpu_s(call: Callable[[], Any], seconds: float, min_runs: int = 5) -> float:
+    """Return the median processor time that a call takes of this thread, which programs beside it hardly change.
+
+    Only for calls that run in this thread. Where the system has no fine clock of processor time, it is wall time.
+    """
+    is_fine = time.get_clock_info("thread_time").resolution <= 1e-6
+    return statistics.median(call_times(call, seconds, min_runs, time.thread_time if is_fine else time.perf_counter))
+
+
+def compute_gflops(
+    models: dict[str, dict[str, Any]], seconds: float, threads: int = 1, names: Sequence[str] = COMPUTE
+) -> float:
+    """Return the GFLOP/s of this number of threads: the higher of a matrix product and a convolution."""
     rates: list[float] = []
-    for name in ("matmul", "conv3x3"):
-        time_s = median_s(open_model(unpack(models[name]), threads), seconds / 2)
+    for name in names:
+        timed = median_cpu_s if threads == 1 else median_s
+        time_s = timed(open_model(unpack(models[name]), threads), seconds / len(names))
         rates.append(models[name]["flops"] / time_s / 1e9)
     return max(rates)
+
+
+def speed_by_threads(models: dict[str, dict[str, Any]], seconds: float, cores: int) -> dict[int, float]:
+    """Return the speed of 1, 2, 4, … and all cores relative to one thread, of a matrix product and a convolution.
+
+    The thread counts take turns, and the fast calls count: programs beside it only slow down.
+    """
+    steps = sorted({2**i for i in range(cores.bit_length()) if 2**i <= cores} | {cores})
+    calls = {(threads, name): open_model(unpack(models[name]), threads) for threads in steps for name in COMPUTE}
+    times: dict[tuple[int, str], list[float]] = {key: [] for key in calls}
+    for _ in range(THREAD_TURNS):
+        for key, call in calls.items():
+            times[key] += call_times(call, seconds / len(calls) / THREAD_TURNS)
+    fast_s = {key: sorted(each)[len(each) // 20] for key, each in times.items()}
+    return {threads: max(fast_s[1, name] / fast_s[threads, name] for name in COMPUTE) for threads in steps}
 
 
 def bandwidth_gbps(seconds: float, threads: int = 1, array_bytes: int = ARRAY_BYTES) -> float:
@@ -166,15 +202,23 @@ def bandwidth_gbps(seconds: float, threads: int = 1, array_bytes: int = ARRAY_BY
     with ThreadPoolExecutor(threads) as pool:
         for call, passes in ((copy, 2), (add, 3)):
             work = call  # bind the loop variable
-            time_s = median_s(lambda: list(pool.map(work, parts)), seconds / 2)  # noqa: B023
+            if threads == 1:
+                time_s = median_cpu_s(lambda: work(parts[0]), seconds / 2)  # noqa: B023
+            else:
+                time_s = median_s(lambda: list(pool.map(work, parts)), seconds / 2)  # noqa: B023
             rates.append(passes * source.nbytes / time_s / 1e9)
     return max(rates)
 
 
-def overhead_us(models: dict[str, dict[str, Any]], seconds: float) -> float:
-    """Return the dispatch overhead of one operator in µs, from a chain of 201 tiny operators and a chain of one."""
+def dispatch_us(models: dict[str, dict[str, Any]], seconds: float) -> tuple[float, float]:
+    """Return the dispatch overhead of one operator in µs, and that of a call of the runtime.
+
+    They follow from a chain of 201 tiny operators and a chain of one.
+    """
     short, long = (open_model(unpack(models[name]), 1, optimized=False) for name in ("chain1", "chain201"))
-    return max(0.0, median_s(long, seconds / 2, 20) - median_s(short, seconds / 2, 20)) / 200 * 1e6
+    call_s, chain_s = median_cpu_s(short, seconds / 2, 20), median_cpu_s(long, seconds / 2, 20)
+    operator_us = max(0.0, chain_s - call_s) / 200 * 1e6
+    return operator_us, max(0.0, call_s * 1e6 - operator_us)
 
 
 def operator_times(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, float]]:
@@ -182,7 +226,7 @@ def operator_times(models: dict[str, dict[str, Any]], seconds: float) -> dict[st
     names = [name for name in models if not name.startswith("chain")]
     times = {}
     for name in names:
-        time_s = median_s(open_model(unpack(models[name]), 1), seconds / len(names))
+        time_s = median_cpu_s(open_model(unpack(models[name]), 1), seconds / len(names))
         times[name] = {"time_s": time_s, "flops": models[name]["flops"], "moved_bytes": models[name]["moved_bytes"]}
     return times
 
@@ -296,8 +340,8 @@ def probe(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
         median_s(open_model(unpack(models["matmul"]), cores), share)
 
     idle_w, busy_w = power_w(lambda: time.sleep(share)), power_w(busy)
-    steps = sorted({2**i for i in range(cores.bit_length()) if 2**i <= cores} | {cores})
-    rates = {threads: compute_gflops(models, share / len(steps), threads) for threads in steps}
+    speeds = speed_by_threads(models, share, cores)
+    operator_us, call_us = dispatch_us(models, share)
     size = min(ARRAY_BYTES, memory_bytes() // 16)
     single = bandwidth_gbps(share / 2, 1, size)
     return {
@@ -307,12 +351,14 @@ def probe(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
         "cores": cores,
         "memory_bytes": memory_bytes(),
         "frequency_ghz": frequency_ghz(),
-        "gflops": compute_gflops(models, share),
+        "gflops": compute_gflops(models, share / 2),
         "bandwidth_gbps": max(single, bandwidth_gbps(share / 2, cores, size)) if cores > 1 else single,
         "bandwidth_of_one_core_gbps": single,
-        "overhead_us": overhead_us(models, share),
+        "int8_gops": compute_gflops(models, share / 2, names=INT8_COMPUTE),
+        "overhead_us": operator_us,
+        "call_us": call_us,
         "operators": operator_times(models, 2 * share),
-        "speed_by_threads": {str(threads): rate / rates[1] for threads, rate in rates.items()},
+        "speed_by_threads": {str(threads): speed for threads, speed in speeds.items()},
         "idle_w": idle_w and idle_w[0],
         "busy_w": busy_w and busy_w[0],
         "power_source": busy_w and busy_w[1],

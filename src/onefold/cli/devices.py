@@ -116,6 +116,7 @@ def calibrate(
     path = save_device(calibrated, home_folder.devices)
     figures = f"{number(calibrated.gflops)} GFLOP/s per core, {number(calibrated.bandwidth_gbps)} GB/s"
     out.print(f"{figures}, {number(calibrated.overhead_us)} µs per operator; saved in {path}", soft_wrap=True)
+    out.print(calibrated.note, soft_wrap=True)
 
 
 @app.command()
@@ -222,10 +223,7 @@ def fit_to(
         ratios = [math.log(point.latency_s / emulated(point.batch, point.threads).latency_s) for point in measured]
         scale = math.exp(statistics.median(ratios))
         corrected = replace(
-            target,
-            gflops=target.gflops / scale,
-            bandwidth_gbps=target.bandwidth_gbps / scale,
-            overhead_us=target.overhead_us * scale,
+            target.slower(scale),
             source="fitted",
             note=f"fitted to {len(measured)} points of {model.name}; before: {target.note}",
         )

@@ -106,21 +106,27 @@ def serve_check(
             response += f", {duration(check.response.mean_s)} in a load test (p99 {duration(check.response.p99_s)})"
         table.add_row(
             check.device, check.scenario, str(point.batch_size), str(point.threads),
-            duration(check.expected.latency_s), duration(check.measured.latency_s), f"{check.ratio:.2f}",
-            check.measured.source.value, response,
+            duration(check.expected.latency_s), *_outcome(check), response,
         )  # fmt: skip
     out.print(table)
-    checked = {(check.device, check.scenario) for check in checks}
-    selected = [settings for settings in deployment.devices if device in (None, settings.device.name)]
-    pairs = [(settings.device.name, choice.scenario) for settings in selected for choice in settings.choices]
-    skipped = [f"{name} {scenario}" for name, scenario in pairs if (name, scenario) not in checked]
-    if skipped:
-        out.print(f"note: not checked, needs more threads than this machine has cores: {', '.join(skipped)}")
-    for settings in selected:
+    for check in checks:
+        if check.unchecked:
+            expected = f"expected {check.expected.source_text}"
+            out.print(
+                f"note: not checked: {check.device} {check.scenario} {check.unchecked} ({expected})", soft_wrap=True
+            )
+    for settings in (settings for settings in deployment.devices if device in (None, settings.device.name)):
         for note in settings.surface.notes:
             out.print(f"note: when measured for {settings.device.name}: {note}", soft_wrap=True)
     if host.digest != deployment.host.digest:
         out.print("note: the expected figures are from another machine, or from before it was calibrated again")
+
+
+def _outcome(check: deploy.ServeCheck) -> tuple[str, str, str]:
+    """Return the measured latency, its ratio to the expected one, and its source."""
+    if check.measured is None or check.ratio is None:
+        return MISSING, MISSING, "not checked"
+    return duration(check.measured.latency_s), f"{check.ratio:.2f}", check.measured.source.value
 
 
 def open_model(session: Session, model: Path) -> None:
@@ -145,7 +151,7 @@ def _show(settings: deploy.DeviceSettings) -> None:
         table.add_row(
             choice.scenario, str(point.batch_size), str(point.threads), point.graph_level, duration(choice.wait_s),
             duration(served.latency_s), duration(served.p99_s), rounded(served.throughput_per_s, 4), energy,
-            served.source.value,
+            served.source_text,
         )  # fmt: skip
     out.print(table)
     for choice in settings.choices:

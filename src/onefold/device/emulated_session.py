@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onefold.agent.timing_effort import TimingEffort
 from onefold.arrays.headers import open_regular_file, read_headers
-from onefold.device.device import Device
+from onefold.device.device import MAX_SPREAD, Device
 from onefold.device.host_session import HostSession
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.device.onnx_graph import NO_SHAPES, Shapes
+from onefold.device.operator_groups import INT8
 from onefold.device.roofline import OperatorCost, latency_ratio, operator_costs, uncounted_kinds
 from onefold.processes import available_cores
 from onefold.vocabulary.errors import TooLarge
-from onefold.vocabulary.quantities import size
+from onefold.vocabulary.quantities import share, size
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
@@ -87,7 +88,19 @@ class EmulatedSession:
     def notes(self, model: Path) -> tuple[str, ...]:
         kinds = uncounted_kinds(self._operator_costs(model, 1))
         uncounted = (f"FLOPs unknown, only memory traffic counted: {', '.join(kinds)}",) if kinds else ()
-        return (*uncounted, *self._host_session.notes(model))
+        return (*uncounted, *self._caveats(model), *self._host_session.notes(model))
+
+    def _caveats(self, model: Path) -> Iterator[str]:
+        """Explain which figures of the two machines the emulation lacks."""
+        device, host = self.device, self._host_session.device
+        if not device.operator_rates:
+            yield f"the figures of {device.name} are not from the probe, so emulated latencies are rough"
+        has_int8 = any(cost.group.endswith(INT8) for cost in self._operator_costs(model, 1))
+        if has_int8 and not (device.int8_gops and host.int8_gops):
+            unknown = device if not device.int8_gops else host
+            yield f"the int8 speed of {unknown.name} is unknown; int8 is taken to gain as much there as here"
+        if host.spread is not None and host.spread > MAX_SPREAD:
+            yield f"the calibration of this machine scatters by {share(host.spread)}; calibrate it when it is quiet"
 
     def _ratio(self, model: Path, point: ServingPoint) -> float:
         """Return the device's latency divided by this machine's, cached per model, batch size and threads."""

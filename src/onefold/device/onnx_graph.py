@@ -32,6 +32,7 @@ class GraphNode:
     attributes: Mapping[str, Any]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    is_quantized: bool = False  # its first input was dequantized just before
 
 
 def read_nodes(model: Path, batch_size: int, samples: Shapes = NO_SHAPES) -> list[GraphNode]:
@@ -62,6 +63,7 @@ def _runtime_nodes(graph: onnx.GraphProto, tensors: Mapping[str, Tensor], consta
     import onnx
 
     constant = set(constants)  # grows by the outputs of operators whose inputs are all constant
+    dequantized: set[str] = set()
     for node in graph.node:
         if all(name in constant or not name for name in node.input):
             constant.update(node.output)
@@ -69,12 +71,15 @@ def _runtime_nodes(graph: onnx.GraphProto, tensors: Mapping[str, Tensor], consta
         if node.op_type in _ELIMINATED:
             continue
         outputs = tuple(name for name in node.output if name)
+        if node.op_type == "DequantizeLinear":
+            dequantized.update(outputs)
         yield GraphNode(
             name=node.name or f"{node.op_type}:{outputs[0] if outputs else ''}",
             kind=node.op_type,
             attributes={attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute},
             inputs=tuple(tensors.get(name, Tensor(None, 0)) if name else ABSENT for name in node.input),
             outputs=tuple(tensors.get(name, Tensor(None, 0)) for name in outputs),
+            is_quantized=bool(node.input) and node.input[0] in dequantized,
         )
 
 

@@ -1,7 +1,8 @@
 """The cost of ONNX operators: floating-point operations and memory traffic.
 
 A multiply-add counts as two operations. Additions, comparisons and similar count one per element; transcendental
-functions ten, about what a vectorized implementation takes. int8 operations count like fp32 operations.
+functions ten, about what a vectorized implementation takes. int8 operations count like fp32 operations; what they gain
+is a matter of the device.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+from onefold.device.operator_groups import operator_group
 
 Attributes = Mapping[str, Any]
 
@@ -41,6 +44,7 @@ class OperatorCost:
     flops: float
     moved_bytes: float  # inputs, weights and outputs, each once
     unknown: bool = False  # kind or shapes are unknown: flops is 0 and moved_bytes covers the known tensors
+    group: str = ""  # of operators that a device runs at a similar speed
 
 
 def _kinds(text: str) -> tuple[str, ...]:
@@ -85,16 +89,31 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _POINTWISE = {"LSTM": 5 * 10 + 4, "GRU": 3 * 10 + 5, "RNN": 10}
 
 
+_INT8_KINDS = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+
+
 def operator_cost(
-    name: str, kind: str, attributes: Attributes, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    name: str,
+    kind: str,
+    attributes: Attributes,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    is_quantized: bool = False,
 ) -> OperatorCost:
-    """Return the cost of an operator of this ONNX kind on tensors of these shapes."""
+    """Return the cost of an operator of this ONNX kind on tensors of these shapes.
+
+    `is_quantized` tells that its input was dequantized just before, which the runtime fuses to an int8 operator.
+    """
     moved_bytes = _moved_bytes(kind, inputs, outputs)
     count = _COUNTS.get(kind)
     if count is None or any(tensor.shape is None for tensor in (*inputs, *outputs)):
         return OperatorCost(name, kind, 0.0, moved_bytes, unknown=True)
     try:
-        return OperatorCost(name, kind, float(count(attributes, inputs, outputs)), moved_bytes)
+        flops = float(count(attributes, inputs, outputs))
+        shapes, is_int8 = [_shape(tensor) for tensor in inputs], is_quantized or kind in _INT8_KINDS
+        group = operator_group(kind, attributes, shapes, _shape(outputs[0]), is_int8=is_int8)
+        return OperatorCost(name, kind, flops, moved_bytes, group=group)
     except (IndexError, KeyError, TypeError):  # the inputs do not follow the ONNX standard
         return OperatorCost(name, kind, 0.0, moved_bytes, unknown=True)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.device.catalog import HOST, check_name
 from onefold.device.device import Device
+from onefold.device.operator_groups import COMPUTE_GROUPS, STREAM, without_int8
 from onefold.device.roofline import operator_costs
 from onefold.processes import scratch_folder
 from onefold.vocabulary.documents import read_json
@@ -98,10 +99,38 @@ def device_from_answer(
         architecture=str(answer.get("architecture") or ""),
         frequency_ghz=float(frequency) if isinstance(frequency, (int, float)) and frequency > 0 else None,
         overhead_us=float(answer["overhead_us"]),
+        **operator_figures(answer),
         source="probe",
         note=f"compute, bandwidth and overhead measured on the device by the probe; idle power {idle_source}, "
         f"busy power {busy_source}",
     )
+
+
+def operator_figures(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a device that follow from the operators and threads that the probe measured.
+
+    A probe of an older version measured fewer of them.
+    """
+    measured: dict[str, dict[str, float]] = answer.get("operators") or {}
+    # The gather of the probe takes hardly longer than a call.
+    call_us = float(answer.get("call_us") or measured.get("gather", {}).get("time_s", 0.0) * 1e6)
+    rates = {name: _rate_of(name, operator, call_us) for name, operator in measured.items() if name != "gather"}
+    if _is_number(answer.get("bandwidth_of_one_core_gbps")):
+        rates[STREAM] = float(answer["bandwidth_of_one_core_gbps"])
+    int8_gops = answer.get("int8_gops")
+    speeds = {int(threads): float(speed) for threads, speed in (answer.get("speed_by_threads") or {}).items()}
+    return {
+        "call_us": call_us,
+        "int8_gops": float(int8_gops) if _is_number(int8_gops) else None,
+        "operator_rates": tuple(rates.items()),
+        "thread_speed": tuple(sorted(speeds.items())),
+    }
+
+
+def _rate_of(name: str, operator: Mapping[str, float], call_us: float) -> float:
+    """Return the 10^9 operations or bytes per second of an operator, without the time of the call."""
+    work = operator["flops"] if without_int8(name) in COMPUTE_GROUPS else operator["moved_bytes"]
+    return work / max(operator["time_s"] - call_us * 1e-6, operator["time_s"] / 10) / 1e9
 
 
 def _read(path: Path) -> object:
@@ -160,6 +189,11 @@ def _models() -> dict[str, onnx.ModelProto]:
         "add": _model("Add", [1, 64, 56, 56], [[1, 64, 56, 56]]),
         "maxpool": _model("MaxPool", [1, 64, 56, 56], [], kernel_shape=[2, 2], strides=[2, 2]),
         "softmax": _model("Softmax", [64, 1000], [], axis=-1),
+        "matmul-int8": _int8_product([384, 384], [384, 384]),
+        "gemm-int8": _int8_product([1, 512], [512, 512]),
+        "conv3x3-int8": _int8_convolution([1, 64, 28, 28], [64, 64, 3, 3], pads=[1, 1, 1, 1]),
+        "conv1x1-int8": _int8_convolution([1, 128, 28, 28], [128, 128, 1, 1]),
+        "depthwise-int8": _int8_convolution([1, 128, 28, 28], [128, 1, 3, 3], pads=[1, 1, 1, 1], group=128),
         "chain1": _chain(1),
         "chain201": _chain(201),
     }
@@ -180,6 +214,32 @@ def _model(
     return _onnx_model([node], helper.make_tensor_value_info("x", dtype, shape), "y", tensors)
 
 
+def _int8_product(shape: list[int], weights: list[int]) -> onnx.ModelProto:
+    return _int8_model("MatMulInteger", ["x", "w", "zero"], shape, weights)
+
+
+def _int8_convolution(shape: list[int], weights: list[int], **attributes: Any) -> onnx.ModelProto:
+    inputs = ["x", "scale", "zero", "w", "scale", "weight_zero", "scale", "zero"]
+    return _int8_model("QLinearConv", inputs, shape, weights, **attributes)
+
+
+def _int8_model(
+    kind: str, inputs: list[str], shape: list[int], weights: list[int], **attributes: Any
+) -> onnx.ModelProto:
+    """Return a model of one operator with uint8 activations and int8 weights, as quantized networks have them."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = {
+        "w": np.ones(weights, np.int8), "scale": np.array(0.01, np.float32), "zero": np.array(0, np.uint8),
+        "weight_zero": np.array(0, np.int8),
+    }  # fmt: skip
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items() if name in inputs]
+    node = helper.make_node(kind, inputs, ["y"], name=kind, **attributes)
+    dtype = TensorProto.INT32 if kind == "MatMulInteger" else TensorProto.UINT8
+    return _onnx_model([node], helper.make_tensor_value_info("x", TensorProto.UINT8, shape), "y", tensors, dtype)
+
+
 def _chain(length: int) -> onnx.ModelProto:
     from onnx import TensorProto, helper
 
@@ -187,12 +247,13 @@ def _chain(length: int) -> onnx.ModelProto:
     return _onnx_model(nodes, helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1, 8]), f"x{length}", [])
 
 
-def _onnx_model(nodes: list[Any], model_input: Any, output: str, weights: list[Any]) -> onnx.ModelProto:
+def _onnx_model(
+    nodes: list[Any], model_input: Any, output: str, weights: list[Any], dtype: int | None = None
+) -> onnx.ModelProto:
     from onnx import TensorProto, helper, shape_inference
 
-    graph = helper.make_graph(
-        nodes, "probe", [model_input], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], weights
-    )
+    described = helper.make_tensor_value_info(output, dtype or TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "probe", [model_input], [described], weights)
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="onefold"
     )

@@ -87,6 +87,6 @@ def serving(surface: Surface) -> str:
     alone, batched = surface.best(OptimizeFor.LATENCY), surface.best(OptimizeFor.THROUGHPUT)
     batches = f"in batches of {batched.point.batch_size} on {quantities.count(batched.point.threads, 'thread')}"
     return (
-        f"{quantities.duration(alone.latency_s)} latency at batch size 1 ({alone.source.value}), "
-        f"{quantities.number(batched.throughput_per_s)} samples/s {batches} ({batched.source.value})"
+        f"{quantities.duration(alone.latency_s)} latency at batch size 1 ({alone.source_text}), "
+        f"{quantities.number(batched.throughput_per_s)} samples/s {batches} ({batched.source_text})"
     )

@@ -119,7 +119,7 @@ def serve_check(folder: str | Path, device: str | None = None, *, home: str | Pa
         home: The folder of devices and locks; by default $ONEFOLD_HOME or the user's data folder.
 
     Returns:
-        One check per device and scenario that can be measured on this machine.
+        One check per device and scenario. One that cannot be measured here says why in `unchecked`.
 
     Raises:
         ModelError: The folder is not a deployment folder, or has no settings for the device.

@@ -202,14 +202,15 @@ class ServeCheck:
     device: str
     scenario: str
     expected: Served
-    measured: Served
+    measured: Served | None  # None if it cannot be measured
     predicted: Response  # response times when the settings were chosen
     response: Response | None  # response times of a load test now; None unless the device is this machine
+    unchecked: str = ""  # why it was not measured
 
     @property
-    def ratio(self) -> float:
-        """Return the measured latency divided by expected latency."""
-        return self.measured.latency_s / self.expected.latency_s
+    def ratio(self) -> float | None:
+        """Return the measured latency divided by expected latency; None if it was not measured."""
+        return None if self.measured is None else self.measured.latency_s / self.expected.latency_s
 
 
 def check(
@@ -232,7 +233,7 @@ def check(
         pairings: The folder of the pairings with agents.
 
     Returns:
-        One check per device and scenario; points with more threads than can be measured are left out.
+        One check per device and scenario. Points with more threads than can be measured say so in `unchecked`.
 
     Raises:
         ModelError: The folder is invalid or has no such device.
@@ -254,14 +255,20 @@ def check(
                     settings.device.name,
                     choice.scenario,
                     settings.expected(choice.point),
-                    measured[choice.point],
+                    measured.get(choice.point),
                     choice.predicted,
-                    run_load_test(model, choice) if settings.device.name == host.name else None,
+                    run_load_test(model, choice)
+                    if settings.device.name == host.name and choice.point in measured
+                    else None,
+                    "" if choice.point in measured else _too_many_threads(choice.point, session.threads),
                 )
                 for choice in settings.choices
-                if choice.point in measured
             ]
     return checks
+
+
+def _too_many_threads(point: ServingPoint, measurable: int) -> str:
+    return f"needs {point.threads} threads, but only {measurable} can be measured here"
 
 
 def choose_device_settings(

@@ -72,7 +72,7 @@ def _device_lines(settings: DeviceSettings) -> Sequence[str]:
             duration(choice.wait_s), duration(served.latency_s), duration(served.p90_s), duration(served.p99_s),
             rate(served.throughput_per_s),
             MISSING if energy_j is None else f"{joules(energy_j)} ({served.energy.source})",
-            size(served.memory_bytes), served.source.value,
+            size(served.memory_bytes), served.source_text,
         )  # fmt: skip
         rows.append(f"| {' | '.join(cells)} |")
     reasons = [f"- {choice.scenario}: {choice.why}" for choice in settings.choices if choice.why]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,11 +13,17 @@ from onefold.serving.queue_simulation import LatencyCurve
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
+# Of 95 % prediction intervals: the log of latencies over predictions in benchmarks/emulations/recordings, for twice as
+# many threads as were measured, and the factor for batches of 8 between those of 1 and 32.
+THREAD_DOUBT = 0.55
+BATCH_DOUBT = 1.35
+
 
 def extrapolate_threads(served: Sequence[Served], threads: Sequence[int], device: Device) -> list[Served]:
     """Predict the points with more threads than were measured, by Amdahl's law from the two largest measured counts.
 
-    Returns nothing if only one thread count was measured. Predictions are labeled as such.
+    Returns nothing if only one thread count was measured. Predictions are labeled as such, with an interval that grows
+    with the distance to the measured counts and ends at a perfect speed-up.
     """
     measured = sorted({point.point.threads for point in served})
     missing = [count for count in threads if count > measured[-1]]
@@ -60,8 +67,8 @@ def interpolate_batch_size(served: Sequence[Served], point: ServingPoint) -> Ser
         latency_s=latency_s,
         p90_s=latency_s * p90_ratio,
         p99_s=latency_s * p99_ratio,
-        low_s=float(np.interp(point.batch_size, sizes, [by_size[size].low_s for size in sizes])),
-        high_s=float(np.interp(point.batch_size, sizes, [by_size[size].high_s for size in sizes])),
+        low_s=float(np.interp(point.batch_size, sizes, [by_size[size].low_s for size in sizes])) / BATCH_DOUBT,
+        high_s=float(np.interp(point.batch_size, sizes, [by_size[size].high_s for size in sizes])) * BATCH_DOUBT,
         runs=0,
         after_rest_s=None,
         energy=Energy(energy_j, next_larger.energy.source if energy_j is not None else "unavailable"),
@@ -83,14 +90,16 @@ def _amdahl(serial: float, threads: int) -> float:
 
 def _scale(known: Served, point: ServingPoint, factor: float, device: Device) -> Served:
     latency_s = known.latency_s * factor
+    doubt = math.exp(THREAD_DOUBT * math.log2(point.threads / known.point.threads))
+    perfect = known.low_s * known.point.threads / point.threads
     return replace(
         known,
         point=point,
         latency_s=latency_s,
         p90_s=known.p90_s * factor,
         p99_s=known.p99_s * factor,
-        low_s=known.low_s * factor,
-        high_s=known.high_s * factor,
+        low_s=min(latency_s, max(perfect, known.low_s * factor / doubt)),
+        high_s=max(latency_s, known.high_s * factor * doubt),
         runs=0,
         after_rest_s=None,
         energy=Energy(latency_s * device.power_w(point.threads), "modelled"),

@@ -75,13 +75,32 @@ def source_label(served: Served, metric: str) -> str:
     """Return the source of a metric of a serving point; "" if it was measured on the device itself."""
     if metric == "size_bytes":
         return ""
+    if served.is_predicted:
+        return _predicted_label(served, metric)
     if metric.startswith("energy") and not served.energy.measured:
         return served.energy.source
     return "" if served.source is LatencySource.MEASURED else served.source.value
 
 
+def _predicted_label(served: Served, metric: str) -> str:
+    """Return the source and the interval of a metric of a predicted point."""
+    low, high = served.low_s / served.latency_s, served.high_s / served.latency_s
+    value = {
+        "latency_s": served.latency_s,
+        "latency_p99_s": served.p99_s,
+        "throughput_per_s": served.throughput_per_s,
+        "energy_per_sample_j": served.energy_per_sample_j,
+    }.get(metric)
+    if value is None:
+        return served.source.value
+    ends = (value / high, value / low) if metric == "throughput_per_s" else (value * low, value * high)
+    return f"{served.source.value}, {' to '.join(quantities.metric(metric, end) for end in ends)}"
+
+
 def energy_source(served: Served) -> str:
     """Return the source of a point's energy; for a predicted point it is not the meter."""
+    if served.is_predicted:
+        return served.source.value
     return source_label(served, "energy_per_sample_j") or served.energy.source
 
 

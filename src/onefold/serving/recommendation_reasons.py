@@ -206,10 +206,28 @@ def _explain_latency(surface: Surface, latency: Served) -> str:
     reason = f"{_describe(surface, latency)} has the lowest latency, {value}"
     if latency.point.threads > 1 and single_thread:
         speedup = min(served.latency_s for served in single_thread) / latency.latency_s
-        return f"{reason}: {speedup:.2g}x faster than 1 thread"
-    if latency.point.threads < max(served.point.threads for served in same_batch):
+        reason = f"{reason}: {speedup:.2g}x faster than 1 thread"
+    if doubtful := _doubtful(same_batch, latency, OptimizeFor.LATENCY):
+        return f"{reason}; {doubtful}"
+    if latency.point.threads == 1 and any(served.point.threads > 1 for served in same_batch):
         return f"{reason}; more threads are not faster"
     return reason
+
+
+def _doubtful(known: Sequence[Served], chosen: Served, optimize_for: OptimizeFor) -> str:
+    """Describe the predicted point that may be cheaper than the chosen one; "" if there is none."""
+    cheaper = [
+        served for served in known if served.is_predicted and served.cost(optimize_for) < chosen.cost(optimize_for)
+    ]
+    if chosen.is_predicted or not cheaper:
+        return ""
+    likely = min(cheaper, key=lambda served: served.cost(optimize_for))
+    metric = "throughput_per_s" if optimize_for is OptimizeFor.THROUGHPUT else "latency_s"
+    value = likely.throughput_per_s if optimize_for is OptimizeFor.THROUGHPUT else likely.latency_s
+    return (
+        f"batch {likely.point.batch_size} on {count(likely.point.threads, 'thread')} may be better but did not run: "
+        f"{labeled(metric, value, source_label(likely, metric))}"
+    )
 
 
 def _explain_throughput(surface: Surface, throughput: Served) -> str:
@@ -218,6 +236,8 @@ def _explain_throughput(surface: Surface, throughput: Served) -> str:
         f"{_describe(surface, throughput)} has the highest throughput, "
         f"{labeled('throughput_per_s', throughput.throughput_per_s, label)}"
     )
+    if doubtful := _doubtful(surface.served, throughput, OptimizeFor.THROUGHPUT):
+        reason = f"{reason} ({doubtful})"
     smallest = min(served.point.batch_size for served in surface.served)
     smallest_batch = [served for served in surface.served if served.point.batch_size == smallest]
     if throughput.point.batch_size > smallest:

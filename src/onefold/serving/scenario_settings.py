@@ -60,11 +60,32 @@ def choose_settings(
     """Return the best settings for a scenario by mean or p99 response time; offline by the throughput of batches.
 
     Threads, graph level, execution and precision are taken together as they were measured. Batch size 1 is always a
-    candidate, so the choice is never predicted to be worse than no batching. Deterministic for given arguments. Raises
-    InputError for an unknown goal or if no point with batch size 1 was measured.
+    candidate, so the choice is never predicted to be worse than no batching. A point that never ran is chosen only if
+    it is the best even at the upper end of its interval. Deterministic for given arguments. Raises InputError for an
+    unknown goal or if no point with batch size 1 was measured.
     """
     if goal not in SCENARIO_GOALS:
         raise InputError(unknown("scenario_goal", goal, SCENARIO_GOALS))
+    ran = [point for point in served if not point.is_predicted]
+    if not ran or len(ran) == len(served):
+        return _choose_settings(scenario, served, goal, seed)
+    cautious = _choose_settings(scenario, [_at_upper_end(point) for point in served], goal, seed).point
+    group = replace(cautious, batch_size=1)
+    certain = [point for point in served if point.is_predicted and replace(point.point, batch_size=1) == group]
+    return _choose_settings(scenario, [*ran, *certain], goal, seed)
+
+
+def _at_upper_end(served: Served) -> Served:
+    """Return a predicted point with the latencies at the upper end of its interval; other points as they are."""
+    if not served.is_predicted:
+        return served
+    factor = served.high_s / served.latency_s
+    return replace(
+        served, latency_s=served.high_s, p90_s=served.p90_s * factor, p99_s=served.p99_s * factor
+    )  # fmt: skip
+
+
+def _choose_settings(scenario: Scenario, served: Sequence[Served], goal: str, seed: int) -> ScenarioSettings:
     curves = _curves(served)
     if not any(curve.batch_sizes[0] == 1 for curve in curves.values()):
         raise InputError("no point with batch size 1 was measured; measure at least one")

@@ -359,7 +359,8 @@ class Coordinator:
     def serving_measured(self, trial: int, device: str, surface: Surface, recalled: bool) -> None:
         """Report the serving cost of a trial's architecture."""
         points = sum(served.runs > 0 for served in surface.served)
-        source = surface.best(OptimizeFor.LATENCY).source.value
+        goals = OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT
+        source = ", ".join(dict.fromkeys(surface.best(goal).source.value for goal in goals))
         measured_s = 0.0 if recalled else surface.measured_s
         self._on_event(
             ServingMeasured(self.progress, trial, device, points, recalled, source, surface.metrics(), measured_s)

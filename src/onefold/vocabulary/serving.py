@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Energy, Metrics
@@ -52,7 +54,7 @@ class Served:
     latency_s: float  # median
     p90_s: float
     p99_s: float
-    low_s: float  # 95 % confidence interval of the median
+    low_s: float  # 95 % confidence interval of the median; of a predicted point the 95 % prediction interval
     high_s: float
     runs: int
     energy: Energy  # per batch
@@ -77,6 +79,23 @@ class Served:
         if optimize_for is OptimizeFor.ENERGY and self.energy_per_sample_j is not None:
             return self.energy_per_sample_j
         return self.latency_s / self.point.batch_size
+
+    @property
+    def is_predicted(self) -> bool:
+        """Return whether this point never ran: its latency may be anything within the interval."""
+        return self.source is LatencySource.PREDICTED
+
+    def highest_cost(self, optimize_for: OptimizeFor) -> float:
+        """Return the cost at the upper end of the interval of a predicted point; the cost of other points."""
+        cost = self.cost(optimize_for)
+        return cost * self.high_s / self.latency_s if self.is_predicted and cost < math.inf else cost
+
+    @property
+    def source_text(self) -> str:
+        """Return how the latency was obtained, with the interval of a predicted point."""
+        if not self.is_predicted:
+            return self.source.value
+        return f"{self.source.value}, {quantities.duration(self.low_s)} to {quantities.duration(self.high_s)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +170,23 @@ def without_serving(metrics: Mapping[str, float]) -> Metrics:
 
 
 def best(served: Iterable[Served], optimize_for: OptimizeFor) -> Served:
-    """Return the cheapest point; LATENCY prefers points of batch size 1 and ENERGY points whose energy is known."""
+    """Return the cheapest point; LATENCY prefers points of batch size 1 and ENERGY points whose energy is known.
+
+    A predicted point is the best only if it is cheaper than every other one even at the upper end of its interval.
+    """
     points: Sequence[Served] = tuple(served)
     if optimize_for is OptimizeFor.LATENCY:
         points = [point for point in points if point.point.batch_size == 1] or points
     if optimize_for is OptimizeFor.ENERGY:
         points = [point for point in points if point.energy.joules is not None] or points
-    return min(points, key=lambda point: point.cost(optimize_for))
+    return min(without_doubtful(points, optimize_for), key=lambda point: point.cost(optimize_for))
+
+
+def without_doubtful(served: Iterable[Served], optimize_for: OptimizeFor) -> list[Served]:
+    """Return the points without those predicted ones whose interval has the cost of a point that ran.
+
+    If no point ran, all are returned.
+    """
+    points = list(served)
+    limit = min((point.cost(optimize_for) for point in points if not point.is_predicted), default=math.inf)
+    return [point for point in points if not point.is_predicted or point.highest_cost(optimize_for) < limit] or points

@@ -22,7 +22,7 @@ from onefold.vocabulary.serving import Served, Surface
 MAX_ALTERNATIVES = 12
 SOURCES = {  # of numbers that were not measured on the device
     "emulated": "measured on this machine, confined to the device's cores and memory, and scaled by a roofline model",
-    "predicted": "interpolated from other points",
+    "predicted": "from other points, without a run; with the 95 % prediction interval",
     "modelled": "from a model of the device's power, not from a meter",
 }
 TITLES = {
