@@ -61,7 +61,7 @@ class EmulatedSession:
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         self._check_memory(model)
         self._host_session.prepare(model, inputs, points)
-        self._use_samples(model, _shapes(inputs) if inputs is not None else NO_SHAPES)
+        self._use_samples(model, input_shapes(inputs) if inputs is not None else NO_SHAPES)
         for point in points:
             self._ratio(model, point)
 
@@ -137,7 +137,7 @@ class EmulatedSession:
         self._host_session.__exit__(*exc)
 
 
-def _shapes(inputs: Path) -> Shapes:
+def input_shapes(inputs: Path) -> Shapes:
     """Return the shapes of the arrays in an .npz file by name."""
     with open_regular_file(inputs) as file:
         return {name: header.shape for name, header in read_headers(file, inputs).items()}
