@@ -14,7 +14,7 @@ from onefold.agent import probe_program
 from onefold.device import host as host_module
 from onefold.device.catalog import devices, read_devices, save_device
 from onefold.device.device import MAX_SPREAD, Device
-from onefold.device.host import calibrate, describe, host
+from onefold.device.host import calibrate, change_of_figures, describe, host
 from onefold.meter import ModelledMeter
 
 
@@ -52,6 +52,12 @@ def test_calibration_says_how_well_its_passes_agree() -> None:
     agrees = result.spread <= MAX_SPREAD
     assert ("passes agree within" in result.note) == agrees
     assert ("calibrate again on a quiet machine" in result.note) == (not agrees)
+
+
+def test_two_calibrations_are_compared_by_the_figure_that_differs_most() -> None:
+    before = replace(describe(), gflops=100.0, overhead_us=1.0, operator_rates=(("stream", 20.0),))
+    after = replace(before, gflops=103.0, operator_rates=(("stream", 15.0),))
+    assert change_of_figures(before, after) == ("stream", pytest.approx(0.25))
 
 
 RATES = (("matmul", 10.0),)

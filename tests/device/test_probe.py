@@ -79,6 +79,17 @@ def test_flops_of_the_models() -> None:
     assert probe_models()["conv3x3"]["flops"] == 2 * 64 * 28 * 28 * 64 * 9
 
 
+def test_operators_and_threads_become_figures_of_the_device(tmp_path: Path) -> None:
+    product = {"time_s": 0.001 + 5e-6, "flops": 1e8, "moved_bytes": 1e6}
+    relu = {"time_s": 0.0001 + 5e-6, "flops": 1e5, "moved_bytes": 1e6}
+    figures = {"call_us": 5.0, "int8_gops": 300.0, "bandwidth_of_one_core_gbps": 4.0}
+    tables = {"operators": {"matmul": product, "relu": relu}, "speed_by_threads": {"1": 1.0, "16": 9.0, "2": 1.8}}
+    board = device_from_probe(written(tmp_path, **tables, **figures))
+    assert dict(board.operator_rates) == pytest.approx({"matmul": 100.0, "relu": 10.0, "stream": 4.0})
+    assert board.thread_speed == ((1, 1.0), (2, 1.8), (16, 9.0))
+    assert (board.int8_gops, board.call_us) == (300.0, 5.0)
+
+
 class TestDeviceFromProbe:
     def test_name_is_derived_from_the_title(self, tmp_path: Path) -> None:
         board = device_from_probe(written(tmp_path))
@@ -102,6 +113,11 @@ class TestDeviceFromProbe:
         [
             ({"onefold_probe": None}, "was not written by the probe"),
             ({"gflops": None}, "gflops must be a number above 0, got None"),
+            ({"int8_gops": "fast"}, "int8_gops must be a number above 0, got 'fast'"),
+            ({"operators": {"matmul": {"time_s": 0.0}}}, "operators matmul time_s must be a number above 0, got 0.0"),
+            ({"operators": {"matmul": []}}, r"operators matmul time_s must be a number above 0, got \[\]"),
+            ({"operators": [1]}, "operators must be a number above 0"),
+            ({"speed_by_threads": {"x": 1.0}}, "speed_by_threads x must be a number above 0, got 'x'"),
             ({"cores": 0}, "cores must be a number above 0"),
             ({"busy_w": 1.0}, "busy_w must be at least idle_w"),
             ({"title": ""}, "a name has lowercase letters"),

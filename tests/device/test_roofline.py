@@ -289,6 +289,13 @@ def test_networks_that_are_quantized_have_int8_operators(tmp_path: Path) -> None
     assert [op.group for op in by_kind(operator_costs(tmp_path / "m.onnx", 8), "MatMul")] == ["matmul-int8", "matmul"]
 
 
+def test_recurrent_layers_of_one_sample_do_not_gain_from_threads(tmp_path: Path) -> None:
+    model = exported(Recurrent("LSTM"), torch.zeros(2, 7, 12), tmp_path / "m.onnx")
+    alone, batch = (by_kind(operator_costs(model, size), "LSTM")[0] for size in (1, 8))
+    assert operator_time_s(alone, HOST, 2) == operator_time_s(alone, HOST, 1)
+    assert operator_time_s(batch, HOST, 2) < operator_time_s(batch, HOST, 1)
+
+
 def test_the_frequency_acts(tmp_path: Path) -> None:
     ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
     pi = devices()["raspberry-pi-4"]

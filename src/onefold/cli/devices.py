@@ -21,16 +21,17 @@ from onefold.device import STANDARD, Device, open_session
 from onefold.device.agent_connection import AgentConnection
 from onefold.device.agent_device import PROBE_S, device_of_agent
 from onefold.device.catalog import HOST, check_name, device, devices, read_devices, remove_device, save_device
+from onefold.device.device import MAX_SPREAD
 from onefold.device.emulator_correction import BoardMeasurement, EmulatorFit, fit_emulator, read_board_measurements
 from onefold.device.host import calibrate as calibrate_host
-from onefold.device.host import find_device
+from onefold.device.host import change_of_figures, find_device
 from onefold.device.host import host as this_machine
 from onefold.device.pairing import find_pairing, pair, remove_pairing, save_pairing
 from onefold.device.probe import device_from_probe, probe_source
 from onefold.serving.space import ServingSpace
 from onefold.study import Home
 from onefold.vocabulary.errors import DeviceError, DeviceUnavailable, TooLarge
-from onefold.vocabulary.quantities import duration, number, size
+from onefold.vocabulary.quantities import duration, number, share, size
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import Served, ServingPoint
 
@@ -112,11 +113,17 @@ def calibrate(
             f"there, and add its output with `onefold devices add board.json --name {name}`"
         )
     out.print(f"measuring for about {duration(seconds)}; keep the machine idle …")
+    saved = home_folder.devices / f"{HOST}.toml"
+    before = [device for device in read_devices(saved) if device.name == HOST] if saved.is_file() else []
     calibrated = calibrate_host(seconds)
     path = save_device(calibrated, home_folder.devices)
     figures = f"{number(calibrated.gflops)} GFLOP/s per core, {number(calibrated.bandwidth_gbps)} GB/s"
     out.print(f"{figures}, {number(calibrated.overhead_us)} µs per operator; saved in {path}", soft_wrap=True)
     out.print(calibrated.note, soft_wrap=True)
+    if before:
+        figure, changed = change_of_figures(before[0], calibrated)
+        verdict = "agrees with" if changed <= MAX_SPREAD else "differs from"
+        out.print(f"it {verdict} the calibration before: {figure} by {share(changed)}", soft_wrap=True)
 
 
 @app.command()

@@ -142,7 +142,7 @@ def _device(name: str, table: object, where: str, source: str, above: Mapping[st
 
 def _derived(name: str, table: Mapping[str, object], owner: str, source: str, above: Mapping[str, Device]) -> Device:
     """Return the device that `like` names with the figures of the table; another frequency changes those not given."""
-    known = {device.name: device for device in _catalog_devices()} | above
+    known = {**{device.name: device for device in _catalog_devices()}, **above}
     if table[LIKE] not in known:
         raise DeviceError(f"{owner}: {unknown('device', str(table[LIKE]), known)}")
     values = {field: _value(field, value, owner) for field, value in table.items() if field != LIKE}

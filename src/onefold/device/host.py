@@ -58,7 +58,7 @@ def describe() -> Device:
     )
 
 
-def calibrate(seconds: float = 4.0) -> Device:
+def calibrate(seconds: float = 2.0) -> Device:
     """Return this machine with the figures of the probe measured within about `seconds`.
 
     Single-threaded figures are processor times, which programs beside it hardly change; those of several threads are
@@ -147,7 +147,19 @@ def _agreement(spread: float) -> str:
     return f"{PASSES} passes differ by {share(spread)}, so calibrate again on a quiet machine"
 
 
-def host(folder: Path, seconds: float = 4.0) -> Device:
+def change_of_figures(before: Device, after: Device) -> tuple[str, float]:
+    """Return the figure in which two calibrations differ most, and by what share of the earlier one."""
+    pairs = {name: (_quality_figures(before).get(name), value) for name, value in _quality_figures(after).items()}
+    changes = {name: abs(new / old - 1) for name, (old, new) in pairs.items() if old}
+    return max(changes.items(), key=lambda change: change[1], default=("gflops", 0.0))
+
+
+def _quality_figures(device: Device) -> dict[str, float]:
+    figures = {name: getattr(device, name) or 0.0 for name in QUALITY_FIGURES if name != STREAM}
+    return {**figures, STREAM: dict(device.operator_rates).get(STREAM, 0.0)}
+
+
+def host(folder: Path, seconds: float = 2.0) -> Device:
     """Return this machine with the calibration cached in `folder`, or calibrate it now and save it there.
 
     A calibration for other cores or another architecture, one by an earlier version, or one that cannot be read is

@@ -45,6 +45,7 @@ class OperatorCost:
     moved_bytes: float  # inputs, weights and outputs, each once
     unknown: bool = False  # kind or shapes are unknown: flops is 0 and moved_bytes covers the known tensors
     group: str = ""  # of operators that a device runs at a similar speed
+    is_serial: bool = False  # runs on one thread, however many there are
 
 
 def _kinds(text: str) -> tuple[str, ...]:
@@ -113,9 +114,14 @@ def operator_cost(
         flops = float(count(attributes, inputs, outputs))
         shapes, is_int8 = [_shape(tensor) for tensor in inputs], is_quantized or kind in _INT8_KINDS
         group = operator_group(kind, attributes, shapes, _shape(outputs[0]), is_int8=is_int8)
-        return OperatorCost(name, kind, flops, moved_bytes, group=group)
+        return OperatorCost(name, kind, flops, moved_bytes, group=group, is_serial=_is_serial(kind, shapes))
     except (IndexError, KeyError, TypeError):  # the inputs do not follow the ONNX standard
         return OperatorCost(name, kind, 0.0, moved_bytes, unknown=True)
+
+
+def _is_serial(kind: str, shapes: Sequence[Sequence[int]]) -> bool:
+    """Return whether ONNX Runtime has one thread run an operator: an LSTM is divided by samples, a GRU not at all."""
+    return kind in ("GRU", "RNN") or (kind == "LSTM" and shapes[0][1] == 1)
 
 
 def _moved_bytes(kind: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 OPSET, IR_VERSION = 13, 7  # old enough for any ONNX Runtime that a board may have
 _PLACEHOLDER = "MODELS: dict[str, dict[str, Any]] = {}\n"  # the line of the program that the models replace
+_LATER_FIGURES = ("int8_gops", "call_us", "bandwidth_of_one_core_gbps")
 _FIGURES = ("gflops", "bandwidth_gbps", "overhead_us", "cores", "memory_bytes")
 
 
@@ -115,13 +116,12 @@ def operator_figures(answer: Mapping[str, Any]) -> dict[str, Any]:
     # The gather of the probe takes hardly longer than a call.
     call_us = float(answer.get("call_us") or measured.get("gather", {}).get("time_s", 0.0) * 1e6)
     rates = {name: _rate_of(name, operator, call_us) for name, operator in measured.items() if name != "gather"}
-    if _is_number(answer.get("bandwidth_of_one_core_gbps")):
+    if "bandwidth_of_one_core_gbps" in answer:
         rates[STREAM] = float(answer["bandwidth_of_one_core_gbps"])
-    int8_gops = answer.get("int8_gops")
     speeds = {int(threads): float(speed) for threads, speed in (answer.get("speed_by_threads") or {}).items()}
     return {
         "call_us": call_us,
-        "int8_gops": float(int8_gops) if _is_number(int8_gops) else None,
+        "int8_gops": float(answer["int8_gops"]) if "int8_gops" in answer else None,
         "operator_rates": tuple(rates.items()),
         "thread_speed": tuple(sorted(speeds.items())),
     }
@@ -150,7 +150,28 @@ def _checked(answer: object, where: str) -> Mapping[str, Any]:
         least = 0 if field == "overhead_us" else 1e-9
         if not _is_number(value) or value < least:
             raise DeviceError(f"{where}: {field} must be a number above 0, got {value!r}; run the probe again")
+    for field, value in _optional_figures(answer):
+        if not _is_number(value) or value <= 0:
+            raise DeviceError(f"{where}: {field} must be a number above 0, got {value!r}; run the probe again")
     return answer
+
+
+def _optional_figures(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return the figures that earlier versions of the probe did not measure, by name."""
+    yield from ((field, answer[field]) for field in _LATER_FIGURES if field in answer)
+    for table in ("operators", "speed_by_threads"):
+        rows = answer.get(table, {})
+        if not isinstance(rows, dict):
+            yield table, rows
+            continue
+        for name, row in rows.items():
+            if table == "speed_by_threads":
+                yield f"{table} {name}", row if name.isdecimal() else name
+                continue
+            for figure in ("time_s", "moved_bytes"):
+                yield f"{table} {name} {figure}", row.get(figure) if isinstance(row, dict) else row
+            if without_int8(name) in COMPUTE_GROUPS:
+                yield f"{table} {name} flops", row.get("flops")
 
 
 def _watts(
@@ -230,7 +251,7 @@ def _int8_model(
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
 
-    constants = {
+    constants: dict[str, Any] = {
         "w": np.ones(weights, np.int8), "scale": np.array(0.01, np.float32), "zero": np.array(0, np.uint8),
         "weight_zero": np.array(0, np.int8),
     }  # fmt: skip

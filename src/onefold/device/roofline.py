@@ -69,7 +69,7 @@ def thread_speed(device: Device, threads: int) -> float:
 
 def operator_time_s(cost: OperatorCost, device: Device, threads: int) -> float:
     """Return the time of an operator on this many threads; it runs on one where waking more takes longer."""
-    useful = max(1, min(threads, device.cores))
+    useful = 1 if cost.is_serial else max(1, min(threads, device.cores))
     busy_s = _busy_s(cost, device, useful) + _wake_s(device, useful)
     return min(busy_s, _busy_s(cost, device, 1)) + device.overhead_us * 1e-6
 
