@@ -90,7 +90,7 @@ def _amdahl(serial: float, threads: int) -> float:
 
 def _scale(known: Served, point: ServingPoint, factor: float, device: Device) -> Served:
     latency_s = known.latency_s * factor
-    doubt = math.exp(THREAD_DOUBT * math.log2(point.threads / known.point.threads))
+    doubt = math.exp(THREAD_DOUBT * math.sqrt(math.log2(point.threads / known.point.threads)))
     perfect = known.low_s * known.point.threads / point.threads
     return replace(
         known,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,14 +105,15 @@ class ServingTuner:
         if after_idle:
             self._measure_after_idle(model, served)
         points = list(served.values())
+        predicted = extrapolate_threads(points, self._all_threads, self.session.device)
         return Surface(
             prepared.architecture.signature,
             self.session.device.name,
-            (*points, *extrapolate_threads(points, self._all_threads, self.session.device)),
+            (*points, *predicted),
             size_bytes=model.stat().st_size,
             parameters=prepared.architecture.parameters,
             measured_s=time.monotonic() - start_s,
-            notes=(*prepared.notes, *self.session.notes(model)),
+            notes=(*prepared.notes, *_unmeasured(predicted, self.session.threads), *self.session.notes(model)),
         )
 
     def _search(
@@ -195,6 +196,16 @@ def check_batch_size(model: Path, name: str = "") -> Architecture:
             f"{name or model} has a fixed batch size of {graph.batch_size}; export it with a dynamic first dimension"
         )
     return graph
+
+
+def _unmeasured(predicted: Sequence[Served], threads: int) -> Iterator[str]:
+    """Return the caveat that some points did not run."""
+    if predicted:
+        counts = ", ".join(map(str, sorted({served.point.threads for served in predicted})))
+        yield (
+            f"points on {counts} threads did not run, since {threads} can be measured here: they are predicted, and "
+            "recommended only if even the upper end of their interval is better"
+        )
 
 
 def _notes(model: Architecture, *, samples: bool) -> tuple[str, ...]:
