@@ -41,3 +41,33 @@ def test_a_section_that_raises_is_not_finished(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         journal.section("ratio", float, lambda: 1 / 0)
     assert journal.section("ratio", float, lambda: 0.5) == 0.5
+
+
+class TestEmulation:
+    """How the emulator is compared with recordings of another machine."""
+
+    def test_the_machine_of_a_recording_has_the_fastest_of_its_probes_figures(self) -> None:
+        carry_over = importlib.import_module("emulations.carry_over")
+        machine = carry_over.probed("xeon-16")
+        assert machine.gflops == pytest.approx(165.57, abs=0.01)
+        assert machine.bandwidth_gbps == pytest.approx(159.47, abs=0.01)
+        assert dict(machine.thread_speed)[2] == pytest.approx(1.698, abs=0.001)
+        assert len(carry_over.recorded("xeon-16")) == 24 * 2 * 3 * 4
+
+    def test_errors_are_summarized_with_their_sign_and_size(self) -> None:
+        carry_over = importlib.import_module("emulations.carry_over")
+        found = carry_over.errors(lambda _: 1.1, {("a", 1, 1): 1.0, ("b", 1, 1): 2.2, ("c", 1, 1): 1.0})
+        result = carry_over.summary(found)
+        assert (result["points"], result["within 20%"]) == (3, pytest.approx(2 / 3))
+        assert (result["median"], result["bias"]) == (pytest.approx(0.1), pytest.approx(0.1))
+
+    def test_a_machine_that_repeats_itself_has_no_error(self) -> None:
+        carry_over = importlib.import_module("emulations.carry_over")
+        assert carry_over.repeatability({("a", 1, 1): [2.0, 2.0, 2.0]}) == [0.0, 0.0, 0.0]
+        assert max(carry_over.repeatability({("a", 1, 1): [1.0, 2.0, 2.0]})) == 1.0
+
+    def test_int8_is_corrected_by_other_families_alone(self) -> None:
+        carry_over = importlib.import_module("emulations.carry_over")
+        points = {("cnn-int8", 1, 1): 9.0, ("mlp-int8", 1, 1): 2.0, ("mlp", 1, 1): 5.0}
+        corrected = carry_over.with_int8_of_others(lambda _: 1.0, points)
+        assert [corrected(key) for key in points] == [2.0, 9.0, 1.0]

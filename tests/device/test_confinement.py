@@ -95,7 +95,7 @@ import numpy as np
 from onefold.agent import probe_program
 from onefold.device.probe import probe_models
 done = confine([int(sys.argv[1])], 500_000_000)
-sys.stdout.write(str(probe_program.overhead_us(probe_models(), 0.01)))
+sys.stdout.write(str(probe_program.dispatch_us(probe_models(), 0.01)[0]))
 """
         result = in_a_process(body, str(one_core()), **{CGROUP_VARIABLE: ""})
         assert result.returncode == 0, result.stderr
