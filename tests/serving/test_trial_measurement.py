@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -180,10 +181,39 @@ class TestObjectives:
         result = small(home, objective=Objective(minimize=text), budget=replace(TINY, trials=2)).run()
         m = result.metrics
         wanted = {
-            "energy_ratio": lambda: (m["energy_j"] + m["energy_per_sample_j"]) / m["accuracy"],
+            "energy_ratio": lambda: (m["energy_j"] + m["served_samples"] * m["energy_per_sample_j"]) / m["accuracy"],
             "loss + 100 * latency_s": lambda: m["loss"] + 100 * m["latency_s"],
         }[text]()
         assert m[text] == pytest.approx(wanted)
+        assert m.get("served_samples", 100) == 100
+
+    def test_ratios_count_the_stated_samples(self, home: Path) -> None:
+        serving = replace(FEW_POINTS, served_samples=1e6)
+        options = {"budget": replace(TINY, trials=2), "serving": serving}
+        m = small(home, objective=Objective(minimize="time_ratio"), **options).run().metrics
+        assert m["served_samples"] == 1e6
+        assert m["time_ratio"] == pytest.approx((m["train_time_s"] + 1e6 * m["latency_s"]) / m["accuracy"])
+
+    def test_response_times_and_rates_of_scenarios_are_metrics(self, home: Path) -> None:
+        goal, bound = "multi_stream_8_20_response_s", "sustained_per_s / needed_per_s"
+        objective = Objective(minimize=goal, require={bound: at_least(1), "response_p99_s": at_most(10)})
+        serving = replace(FEW_POINTS, scenarios=("server:10", "multi-stream:8@20"))
+        result = small(home, objective=objective, serving=serving, budget=replace(TINY, trials=2)).run()
+        assert result.is_feasible
+        m = result.metrics
+        assert m["needed_per_s"] == 10
+        assert m["response_p99_s"] > 0
+        assert 0 < m["latency_s"] < m[goal] < 10
+        assert m[bound] == m["sustained_per_s"] / 10 > 1
+        chosen = deploy.read(result.folder / "best").on("host").choices
+        assert m[goal] == chosen[1].predicted.mean_s, "the deployment promises what the study reports"
+
+    def test_response_time_is_infinite_where_no_point_sustains_the_scenario(self, home: Path) -> None:
+        serving = replace(FEW_POINTS, scenarios=("server:1e9",))
+        objective = Objective(maximize="accuracy", require={"response_s": at_most(1)})
+        result = small(home, objective=objective, serving=serving, budget=replace(TINY, trials=1)).run()
+        assert result.metrics["response_s"] == math.inf
+        assert not result.is_feasible
 
     def test_several_goals_give_a_front(self, home: Path) -> None:
         objective = Objective(maximize="accuracy", minimize=("latency_s", "size_bytes"))
@@ -379,6 +409,9 @@ class TestErrors:
                 "needs a device; add device",
             ),
             ({"device": (), "objective": Objective(minimize="time_ratio")}, ObjectiveError, "needs a device"),
+            ({"device": (), "objective": Objective(minimize="response_s")}, ObjectiveError, "needs a device"),
+            ({"objective": Objective(maximize="sustained_per_s")}, ObjectiveError, "a scenario with a rate"),
+            ({"serving": ServingOptions(served_samples=0)}, InputError, "served_samples must be above 0"),
             ({"objective": Objective(minimize="latency_s@host")}, ObjectiveError, "write latency_s"),
             (
                 {"device": ["host", "raspberry-pi-4"], "objective": Objective(minimize="latency_s@raspberry-pi-5")},
@@ -428,7 +461,7 @@ def test_spec_round_trips_through_the_store(home: Path) -> None:
     spec = study.spec
     assert Spec.from_json(spec.to_json()) == spec
     assert spec.devices[1] == device("raspberry-pi-4")
-    assert spec.serving_metrics[-1] == "serving_memory_bytes@raspberry-pi-4"
+    assert spec.serving_metrics[-2:] == ("response_p99_s@raspberry-pi-4", "served_samples")
 
 
 def test_measurements_pause_workers_without_losing_trials(home: Path) -> None:

@@ -137,6 +137,13 @@ def tune(
     serving_search: Annotated[
         str, typer.Option(help="Search over serving points: few, grid", rich_help_panel=SERVING)
     ] = "few",
+    served_samples: Annotated[
+        float | None,
+        typer.Option(
+            help="Samples whose serving time_ratio and energy_ratio count, such as 1e6 (default: the test set)",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
     measure: Annotated[
         str,
         typer.Option(
@@ -214,6 +221,7 @@ def tune(
             scenarios=tuple(scenario or ()),
             scenario_goal=scenario_goal,
             measure=measure,  # type: ignore[arg-type]
+            served_samples=served_samples,
         ),
         knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress={"after": selection, "in-loop": forks}.get(compress, compress),  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -25,6 +26,8 @@ class ServingOptions:
     or grid), and `space` the points that it may pick; by default all that the device allows. `scenarios` describe how
     requests arrive (`server:100`; by default single-stream and offline), and `scenario_goal` whether their mean or p99
     response time is minimized. `measure` says whether every trial of a study is measured, or the winner alone.
+    `served_samples` is the number of samples whose serving the ratios of an objective count; by default the size of
+    the test set.
     """
 
     optimize_for: str = OptimizeFor.THROUGHPUT.value
@@ -33,6 +36,7 @@ class ServingOptions:
     scenarios: tuple[str, ...] = ()
     scenario_goal: str = SCENARIO_GOALS[0]
     measure: MeasureMode = "trials"
+    served_samples: float | None = None
 
     def check(self) -> None:
         """Raise InputError for the first invalid option."""
@@ -43,6 +47,8 @@ class ServingOptions:
         ):
             if value not in known:
                 raise InputError(unknown(name, value, known))
+        if self.served_samples is not None and not 0 < self.served_samples < math.inf:
+            raise InputError(f"served_samples must be above 0 and finite, got {self.served_samples}")
         point_search.algorithm(self.search)
         for text in self.scenarios:
             parse_scenario(text)

@@ -30,6 +30,7 @@ from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.engine import Engine
 from onefold.serving.device_measurement import DeviceMeasurement, SurfaceRequest
 from onefold.serving.export import Exported
+from onefold.serving.load_metrics import LoadMetrics
 from onefold.serving.space import ServingSpace
 from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store
@@ -63,6 +64,7 @@ class TrialMeasurement:
         hang_timeout_s: float = HANG_TIMEOUT_S,
         pairings: Path | None = None,
         run: str = "",
+        load: LoadMetrics | None = None,
     ) -> None:
         self._study, self._run = study, run or secrets.token_hex(16)
         self._devices = devices
@@ -70,6 +72,7 @@ class TrialMeasurement:
         self._serving = serving
         self._whole_space = ServingSpace() if space is None else space
         self._store = store
+        self._load = load
         quiet = (measurement_lock, engine.paused)
         self._on = {
             device.name: DeviceMeasurement(
@@ -147,7 +150,9 @@ class TrialMeasurement:
 
     def known_metrics(self, trial: int) -> Metrics:
         """Return the serving metrics of a trial that have been measured."""
-        return metrics_on([device.name for device in self._devices], trial, self._surfaces)
+        names = [device.name for device in self._devices]
+        load = self._load.metrics(names, trial, self._surfaces) if self._load is not None else {}
+        return {**metrics_on(names, trial, self._surfaces), **load}
 
     def measure_precisely(self, trial: int, model: Path, signature: str, *, after_idle: bool) -> dict[str, Surface]:
         """Return the surfaces of the winner by device: all points with standard effort, the best ones precisely.

@@ -12,7 +12,7 @@ from onefold.serving.scenarios import DEFAULT_SCENARIOS, parse_scenario
 from onefold.store.home import Home
 from onefold.study.spec import Spec
 from onefold.vocabulary.errors import InputError, ObjectiveError, suggestion
-from onefold.vocabulary.serving import SERVING_METRICS
+from onefold.vocabulary.serving import RATE_METRICS, is_serving_metric
 
 
 def with_devices(spec: Spec, devices: Sequence[str | Device], serving: ServingOptions, home: Home) -> Spec:
@@ -38,7 +38,8 @@ def with_devices(spec: Spec, devices: Sequence[str | Device], serving: ServingOp
 def _check_without_device(spec: Spec, serving: ServingOptions) -> None:
     if serving != ServingOptions():
         raise InputError('serving options need a device; add device="host" or the name of another device')
-    wanted = [name for name in _inputs(spec) if name.partition("@")[0] in SERVING_METRICS]
+    own = spec.workload_objective.inputs if spec.workload_objective is not None else ()
+    wanted = [name for name in _inputs(spec) if name not in own and is_serving_metric(name)]
     if wanted:
         raise ObjectiveError(
             f'the metric {wanted[0]!r} needs a device; add device="host" or the name of another device'
@@ -53,6 +54,12 @@ def _check_metrics(spec: Spec) -> None:
             raise ObjectiveError(f"the metric {wanted!r} names a device that the study lacks{suggestion(name, names)}")
         if at and len(names) == 1:
             raise ObjectiveError(f"with one device, metrics have no device in their name; write {metric}")
+    rates = [name for name in _inputs(spec) if name in RATE_METRICS and name not in spec.serving_metrics]
+    if rates:
+        raise ObjectiveError(
+            f"the metric {rates[0]!r} needs a scenario with a rate, got {spec.serving.scenarios[0]!r}; "
+            'name one such as "server:100" first'
+        )
     served = {name for name in _inputs(spec) if name in spec.serving_metrics}
     if served and spec.serving.measure == "winner":
         raise ObjectiveError(

@@ -191,11 +191,12 @@ class Study:
         return spec
 
     def _guarded(self, objective: Objective) -> Objective:
-        """Return the objective with the default guard on the workload's own metric."""
+        """Return the objective with the default guard and the ratios on the workload's own metric."""
         if self._tunable.workload is None:
             return objective
         own = self._tunable.objective.goals[0]
-        return objective.guarded(own.metric, maximize=own.maximize)
+        guarded = objective.guarded(own.metric, maximize=own.maximize)
+        return guarded.with_ratios_over(own.metric, maximize=own.maximize)
 
     @classmethod
     @suggest_keywords

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onefold.engine import Call, Engine, open_engine, run_call
 from onefold.search import Search
+from onefold.serving.load_metrics import LoadMetrics
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store, StudyRecord
@@ -30,6 +31,7 @@ from onefold.training import calls
 from onefold.vocabulary.errors import ModelError, OnefoldError, WorkloadError
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.log import log_of
+from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Failure, StudyState, Trial
 from onefold.vocabulary.serving import OptimizeFor
 
@@ -65,7 +67,7 @@ class StudyRun:
         with self._engine(spec) as engine, ExitStack() as stack:
             self._check_batch_size(spec, engine)
             _check_distillation(spec, engine)
-            spec = self._with_parallelism(spec, engine)
+            spec = _with_served_samples(self._with_parallelism(spec, engine), engine)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
             measurement = self._trial_measurement(spec, engine, stack, record.created)
@@ -155,6 +157,12 @@ class StudyRun:
             space=spec.serving.space,
             hang_timeout_s=spec.parallelism.hang_timeout_s,
             pairings=self._home.pairings,
+            load=LoadMetrics(
+                spec.serving.scenarios,
+                spec.serving.scenario_goal,
+                spec.serving.served_samples,
+                (*spec.objective.inputs, *spec.objective.guard_inputs),
+            ),
             run=f"{self._name} {created}",
         )
         measurement.recall()
@@ -194,6 +202,16 @@ class StudyRun:
                 f"batch_size goes up to {largest}, but there are only {samples} training samples; "
                 f"limit the space to {samples}"
             )
+
+
+def _with_served_samples(spec: Spec, engine: Engine) -> Spec:
+    """Return the spec with the number of samples that ratios count: by default the size of the test set."""
+    if SERVED_SAMPLES not in (*spec.objective.inputs, *spec.objective.guard_inputs) or spec.serving.served_samples:
+        return spec
+    samples = run_call(engine, Call(calls.test_samples, (spec.space.default(),)))
+    if isinstance(samples, Failure):
+        raise WorkloadError(f"the test samples cannot be counted, so give served_samples: {samples.reason}")
+    return replace(spec, serving=replace(spec.serving, served_samples=float(samples)))
 
 
 def _check_distillation(spec: Spec, engine: Engine) -> None:

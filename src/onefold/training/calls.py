@@ -68,6 +68,13 @@ def training_samples(trainer: Trainer, *, tick: Tick) -> Generator[None, None, i
     return trainer.training_samples
 
 
+def test_samples(trainer: Trainer, config: Config, *, tick: Tick) -> Generator[None, None, int]:  # noqa: ARG001 - instant
+    """Return the number of test samples; without test data, of validation samples."""
+    yield from ()
+    splits = trainer.open_model(config).splits
+    return len(splits.validation if splits.test is None else splits.test)
+
+
 def export_network(network: Any, inputs: Sequence[Any], path: Path) -> Path:
     """Export a network to ONNX and check that ONNX Runtime computes the same outputs."""
     from onefold.serving.export import check, export

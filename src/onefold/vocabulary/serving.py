@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Energy, Metrics
 
 
@@ -114,12 +115,22 @@ class Surface:
 
 def metrics_on(devices: Sequence[str], trial: int, surfaces: Mapping[tuple[int, str], Surface]) -> Metrics:
     """Return the known serving metrics of a trial; those that do not name a device are of the first one."""
+    return on_devices(devices, trial, surfaces, Surface.metrics)
+
+
+def on_devices(
+    devices: Sequence[str],
+    trial: int,
+    surfaces: Mapping[tuple[int, str], Surface],
+    metrics_of: Callable[[Surface, str], Metrics],
+) -> dict[str, float]:
+    """Return the metrics that `metrics_of` computes of each surface of a trial and the device to name in them."""
     metrics: dict[str, float] = {}
     for index, device in enumerate(devices):
         surface = surfaces.get((trial, device))
         if surface is not None:
-            metrics |= surface.metrics() if index == 0 else {}
-            metrics |= surface.metrics(device) if len(devices) > 1 else {}
+            metrics |= metrics_of(surface, "") if index == 0 else {}
+            metrics |= metrics_of(surface, device) if len(devices) > 1 else {}
     return metrics
 
 
@@ -131,6 +142,14 @@ SERVING_METRICS = (
     "size_bytes",
     "serving_memory_bytes",
 )
+RATE_METRICS = ("sustained_per_s", "needed_per_s")  # of scenarios whose requests arrive at a rate
+LOAD_METRICS = ("response_s", "response_p99_s", *RATE_METRICS)  # simulated, of a scenario
+
+
+def is_load_metric(metric: str) -> bool:
+    """Return whether a metric has the name of one of a scenario, on a device or not: `server_100_response_s`."""
+    name = metric.partition("@")[0]
+    return any(name == known or name.endswith(f"_{known}") for known in LOAD_METRICS)
 
 
 def is_serving_metric(metric: str) -> bool:
@@ -142,7 +161,7 @@ def is_serving_metric(metric: str) -> bool:
         inputs = Objective(minimize=metric).inputs
     except ObjectiveError:
         return False
-    return any(name.partition("@")[0] in SERVING_METRICS for name in inputs)
+    return any(name.partition("@")[0] in (*SERVING_METRICS, SERVED_SAMPLES) or is_load_metric(name) for name in inputs)
 
 
 def without_serving(metrics: Mapping[str, float]) -> Metrics:
