@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol, Self
 
+from onefold.agent.cpu_contention import busy_share
 from onefold.agent.timing_effort import TimingEffort
 from onefold.device.device import Device
 from onefold.device.emulated_session import EmulatedSession
@@ -15,8 +16,11 @@ from onefold.device.host_session import HostSession
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.device.pairing import find_pairing
 from onefold.device.remote_session import RemoteSession
+from onefold.processes import available_cores
 from onefold.vocabulary.errors import DeviceUnavailable
 from onefold.vocabulary.serving import Served, ServingPoint
+
+MAX_BUSY_SHARE = 0.1  # of the cores of a quiet machine
 
 
 class Session(Protocol):
@@ -114,6 +118,11 @@ def quiet_host(session: Session, *quiet: Callable[[], AbstractContextManager[Non
         for enter in quiet if session.needs_host else ():
             stack.enter_context(enter())
         yield
+
+
+def is_quiet() -> bool:
+    """Return whether the cores that this process may use are idle now."""
+    return busy_share(available_cores()) <= MAX_BUSY_SHARE
 
 
 def runtime() -> str:

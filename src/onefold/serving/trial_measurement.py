@@ -89,6 +89,8 @@ class TrialMeasurement:
         self._failed: dict[int, ModelError] = {}  # trials whose model cannot be served
         self._absent: dict[int, DeviceUnavailable] = {}  # trials that lack the metrics of a device
         self._running: dict[tuple[int, str], tuple[str, Future[Surface]]] = {}  # with the key of the surface
+        self._linked: dict[tuple[int, str], Surface] = {}  # as stored before this run
+        self._settled: set[str] = set()  # keys of the surfaces that this study uses, however disturbed they are
 
     def __enter__(self) -> TrialMeasurement:
         return self
@@ -103,6 +105,9 @@ class TrialMeasurement:
         for (trial, name), linked in self._store.trial_surfaces(self._study).items():
             quick = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
             self._surfaces[trial, name] = quick or linked
+            self._linked[trial, name] = linked
+            if quick is not None:
+                self._settled.add(self._key(linked.signature, devices[name]))
 
     def knows(self, trial: int) -> bool:
         """Return whether the surfaces of a trial are known on all devices, or are being measured."""
@@ -119,7 +124,7 @@ class TrialMeasurement:
         for device in self._devices:
             key = self._key(exported.signature, device)
             known = self._store.surface(key)
-            if known is not None:
+            if known is not None and not self._is_repeated(key, known):
                 self._keep(exported.trial, device, key, known)
             elif device.agent:
                 self._start(device, exported)
@@ -166,12 +171,20 @@ class TrialMeasurement:
             for device in self._devices
         }
         known = {name: self._store.surface(key) for name, key in keys.items()}
+        doubtful = {
+            name: surface
+            for name, surface in known.items()
+            if surface and surface.reasons_for_doubt and self._linked.get((trial, name)) != surface
+        }
+        known = {name: None if name in doubtful else surface for name, surface in known.items()}
         # Boards begin first, and measure while this machine does.
         unknown = sorted((device for device in self._devices if known[device.name] is None), key=_is_here)
         running = {}
         for device in unknown:
             run = f"{self._run} {keys[device.name]}"
-            request = SurfaceRequest(run, model, serving, STANDARD, final=PRECISE, after_idle=after_idle)
+            request = SurfaceRequest(
+                run, model, serving, STANDARD, PRECISE, after_idle=after_idle, doubtful=doubtful.get(device.name)
+            )
             running[device.name] = self._on[device.name].start(request)
         surfaces = {}
         for device in self._devices:
@@ -203,13 +216,13 @@ class TrialMeasurement:
         key = self._key(exported.signature, device)
         same = [future for other, future in self._running.values() if other == key]
         known = self._store.surface(key)  # two pending trials may share an architecture
-        if known is not None:
+        if known is not None and not self._is_repeated(key, known):
             future: Future[Surface] = Future()
             future.set_result(known)
         elif same:
             future = same[0]
         else:
-            request = SurfaceRequest(f"{self._run} {key}", Path(exported.model), self._serving, QUICK)
+            request = SurfaceRequest(f"{self._run} {key}", Path(exported.model), self._serving, QUICK, doubtful=known)
             future = self._on[device.name].start(request)
         self._running[exported.trial, device.name] = key, future
 
@@ -231,12 +244,20 @@ class TrialMeasurement:
     def _keep(self, trial: int, device: Device, key: str, surface: Surface) -> None:
         with self._store.transaction():
             known = self._store.surface(key)
+            if known is not None and known != surface and self._is_repeated(key, known):
+                self._store.archive_surface(key)
+                known = None
             if known is None:
                 self._store.save_surface(key, surface)
             recalled, surface = known is not None, known or surface
+            self._settled.add(key)
             self._store.link_surface(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
         self.on_measured(trial, device.name, surface, recalled)
+
+    def _is_repeated(self, key: str, known: Surface) -> bool:
+        """Return whether a disturbed surface is measured again: once, before any trial of this study has it."""
+        return bool(known.reasons_for_doubt) and key not in self._settled
 
     def _space(self, device: Device) -> ServingSpace:
         return self._whole_space.on(device.cores)

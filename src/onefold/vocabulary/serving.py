@@ -8,6 +8,7 @@ from enum import Enum
 
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.quantities import share
 from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Energy, Metrics
 
@@ -18,6 +19,7 @@ class LatencySource(Enum):
     MEASURED = "measured"
     EMULATED = "emulated"  # measured on this machine, confined like the device, and scaled by a roofline model
     PREDICTED = "predicted"  # computed from other points
+    CPU_TIME = "cpu-time"  # CPU time on the device: other programs took too much of it to time batches by the clock
 
 
 class OptimizeFor(Enum):
@@ -45,6 +47,18 @@ class ServingPoint:
         return f"batch {self.batch_size}, {threads}, {level}, {self.execution}, {self.precision}"
 
 
+NEGLIGIBLE_CONTENTION = 0.05  # a share that every measurement has
+MAX_SPREAD = 0.2  # of the confidence interval of a clean median, to either side
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What disturbed a measurement: the share of CPU time that other programs took, and why the clock was throttled."""
+
+    contention: float = 0.0
+    throttling: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """The cost of one serving point under back-to-back batches. Times are per batch."""
@@ -60,6 +74,21 @@ class Served:
     memory_bytes: int | None  # peak memory of the process that serves
     source: LatencySource
     after_rest_s: tuple[float, float, float] | None = None  # median, p90 and p99 of batches that follow an idle gap
+    disturbance: Disturbance = Disturbance()
+
+    @property
+    def reasons_for_doubt(self) -> tuple[str, ...]:
+        """Return why the latency may be wrong; empty for a clean measurement and for a predicted point."""
+        if not self.runs:
+            return ()
+        spread = (self.high_s - self.low_s) / (2 * self.latency_s) if self.latency_s > 0 else 0.0
+        contention = self.disturbance.contention
+        reasons = {
+            f"throttled: {self.disturbance.throttling}": bool(self.disturbance.throttling),
+            f"other programs took {share(contention)} of the CPU time": contention > NEGLIGIBLE_CONTENTION,
+            f"the median is uncertain by {share(spread)}": spread > MAX_SPREAD,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     @property
     def throughput_per_s(self) -> float:
@@ -92,6 +121,15 @@ class Surface:
     measured_s: float = 0.0  # duration of the measurements, during which trials were paused
     recalled: bool = False  # loaded from an earlier measurement
     notes: tuple[str, ...] = field(default=())
+    measured_on: str = ""  # ISO date and time in UTC; empty in stores of earlier versions
+
+    @property
+    def reasons_for_doubt(self) -> tuple[str, ...]:
+        """Return what disturbed the measurement of the points that its metrics are taken from; empty if it is clean."""
+        reasons = [reason for goal in OptimizeFor for reason in self.best(goal).reasons_for_doubt]
+        if not self.measured_on:  # points of earlier versions have no disturbance of their own, and notes had it
+            reasons += [note for note in self.notes if note.startswith(("contention: ", "throttled: "))]
+        return tuple(dict.fromkeys(reasons))
 
     def best(self, optimize_for: OptimizeFor) -> Served:
         """Return the cheapest point for a goal."""
