@@ -102,13 +102,17 @@ def tune(
     search: Annotated[
         list[str] | None,
         typer.Option(
-            help="grid, random, tpe, gp, cmaes, nsga2; per parameter group: model=grid; repeatable (default: tpe)",
+            help="grid, random, tpe, gp, cmaes, nsga2, bohb (tpe with hyperband); per group: model=grid, system=few, "
+            "serving=grid; repeatable (default: tpe)",
             rich_help_panel=SEARCH,
         ),
     ] = None,
     rungs: Annotated[
-        str, typer.Option(help="Early stopping: none, halving, hyperband, asha, top-k", rich_help_panel=SEARCH)
-    ] = "halving",
+        str | None,
+        typer.Option(
+            help="Early stopping: none, halving, hyperband, asha, top-k (default: halving)", rich_help_panel=SEARCH
+        ),
+    ] = None,
     top_k: Annotated[
         int, typer.Option(help="Trials promoted per rung, with --rungs top-k", rich_help_panel=SEARCH)
     ] = 3,
