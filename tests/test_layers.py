@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "compression": {"agent", "device", "processes", "serving", "training"},
     "retraining": {"meter", "model_folder", "search", "training"},
     "impact_analysis": set(),
+    "model_server": {"agent", "serving"},
     "report": {"impact_analysis", "serving", "store"},
 }
 BELOW_STUDY = set(ALLOWED)
@@ -67,17 +68,20 @@ HOMES = {
     "onnx": {"compression", "device", "kernels", "serving", "testing"},
     "onnxruntime": {"agent", "compression", "device", "serving"},
     "optuna": {"search"},
+    "prometheus_client": {"model_server"},
     "pynvml": {"meter"},
     "rich": {"cli"},
     "rule_engine": {"retraining"},
     "safetensors": {"training"},
     "sklearn": {"datasets", "impact_analysis", "training"},
     "sqlalchemy": {"store"},
+    "starlette": {"model_server"},
     "torch": {"compression", "kernels", "retraining", "serving", "study", "testing", "training", "vocabulary"}
     | {"workloads"},
     "torch_pruning": {"compression"},
     "tvm": {"kernels"},
     "typer": {"cli"},
+    "uvicorn": {"model_server"},
     "xgboost": {"kernels"},
     "zstandard": {"compression"},
 }
