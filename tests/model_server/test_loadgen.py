@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
