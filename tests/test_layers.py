@@ -58,7 +58,8 @@ ORCHESTRATION = {
     "training.api",
     "training.calls",
 }
-ABOVE_STUDY = {"impact_analysis.api", "impact_analysis.model_analysis"}  # an impact analysis runs a study
+# An impact analysis and a comparison of strategies run studies.
+ABOVE_STUDY = {"baselines.tuning_comparison", "impact_analysis.api", "impact_analysis.model_analysis"}
 
 HOMES = {
     "alembic": {"store"},

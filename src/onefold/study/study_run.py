@@ -206,12 +206,14 @@ class StudyRun:
 
 def _with_served_samples(spec: Spec, engine: Engine) -> Spec:
     """Return the spec with the number of samples that ratios count: by default the size of the test set."""
-    if SERVED_SAMPLES not in (*spec.objective.inputs, *spec.objective.guard_inputs) or spec.serving.served_samples:
+    if not spec.devices or spec.serving.served_samples:
         return spec
-    samples = run_call(engine, Call(calls.test_samples, (spec.space.default(),)))
-    if isinstance(samples, Failure):
-        raise WorkloadError(f"the test samples cannot be counted, so give served_samples: {samples.reason}")
-    return replace(spec, serving=replace(spec.serving, served_samples=float(samples)))
+    samples = run_call(engine, Call(calls.test_samples))
+    if isinstance(samples, int):
+        return replace(spec, serving=replace(spec.serving, served_samples=float(samples)))
+    if SERVED_SAMPLES in (*spec.objective.inputs, *spec.objective.guard_inputs):
+        raise WorkloadError("the number of test samples is unknown; give served_samples")
+    return spec
 
 
 def _check_distillation(spec: Spec, engine: Engine) -> None:

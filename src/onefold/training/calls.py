@@ -68,11 +68,10 @@ def training_samples(trainer: Trainer, *, tick: Tick) -> Generator[None, None, i
     return trainer.training_samples
 
 
-def test_samples(trainer: Trainer, config: Config, *, tick: Tick) -> Generator[None, None, int]:  # noqa: ARG001 - instant
-    """Return the number of test samples; without test data, of validation samples."""
+def test_samples(trainer: Trainer, *, tick: Tick) -> Generator[None, None, int | None]:  # noqa: ARG001 - instant
+    """Return the number of test samples."""
     yield from ()
-    splits = trainer.open_model(config).splits
-    return len(splits.validation if splits.test is None else splits.test)
+    return trainer.test_samples
 
 
 def export_network(network: Any, inputs: Sequence[Any], path: Path) -> Path:
