@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -119,6 +120,35 @@ def test_disturbed_surface_stands_while_this_machine_is_busy(this_host: Device, 
             process.kill()
             process.wait()
         here.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstats")
+def test_other_work_is_paused_only_if_reserved_cores_were_disturbed(this_host: Device, model: Path) -> None:
+    core = available_cores()[-1]
+    spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    busy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(3)]
+    pauses = []
+
+    @contextmanager
+    def pause() -> Iterator[None]:
+        pauses.append(len(pauses))
+        for process in busy:
+            process.kill()
+            process.wait()
+        yield
+
+    on_core = partial(open_session, this_host, this_host, cores=[core])
+    here = DeviceMeasurement(this_host, on_core, SPACE, cores=[core], pause=pause)
+    try:
+        until(lambda: not is_quiet([core]))
+        surface = here.start(request(model, "")).result()
+    finally:
+        here.close()
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert pauses == [0]
+    assert {served.point.threads for served in surface.served if served.runs} == {1}
 
 
 def until(is_true: Callable[[], bool]) -> None:

@@ -24,6 +24,7 @@ from torch import nn
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, at_most, deploy
 from onefold.device import PRECISE, QUICK, Device
 from onefold.device.catalog import device, save_device
+from onefold.processes import available_cores
 from onefold.report import StudyReport
 from onefold.serving.options import ServingOptions
 from onefold.serving.space import ServingSpace
@@ -452,6 +453,18 @@ class TestErrors:
             ({"device": (), "objective": Objective(minimize="time_ratio")}, ObjectiveError, "needs a device"),
             ({"device": (), "objective": Objective(minimize="response_s")}, ObjectiveError, "needs a device"),
             ({"objective": Objective(maximize="sustained_per_s")}, ObjectiveError, "a scenario with a rate"),
+            ({"serving": ServingOptions(measure_cores=-1)}, InputError, "measure_cores must be 0 or more"),
+            ({"serving": ServingOptions(measure_cores=1)}, InputError, "would be ignored by engine"),
+            (
+                {"serving": ServingOptions(measure_cores=1, measure="winner"), "engine": "processes"},
+                InputError,
+                "measure_cores=1 would be ignored: no trial is measured",
+            ),
+            (
+                {"serving": ServingOptions(measure_cores=10_000), "engine": "processes"},
+                InputError,
+                "must leave a core for training",
+            ),
             ({"serving": ServingOptions(served_samples=0)}, InputError, "served_samples must be above 0"),
             ({"objective": Objective(minimize="latency_s@host")}, ObjectiveError, "write latency_s"),
             (
@@ -515,6 +528,35 @@ def test_measurements_pause_workers_without_losing_trials(home: Path) -> None:
     assert all(trial.failure is None for trial in result.trials)
     assert all("latency_s" in trial.metrics for trial in result.trials)
     assert len(heard.measured) == len({trial.config.width for trial in result.trials}) + 1
+
+
+class Pinned(Spirals):
+    """Records the cores that its training may use, as a file for each set of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
+        (self.folder / "-".join(map(str, sorted(os.sched_getaffinity(0))))).touch()
+        return super().loss(outputs, targets, config)
+
+
+@pytest.mark.skipif(len(available_cores()) < 2, reason="needs two cores")
+def test_trials_are_measured_on_reserved_cores_while_others_train(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "cores").mkdir()
+    serving = replace(FEW_POINTS, measure_cores=1)
+    options = {"engine": "processes", "parallel": 1, "space": ONE, "serving": serving}
+    study = small(home, subject=Pinned(tmp_path / "cores"), budget=replace(TINY, trials=2), **options)
+    result = study.run()
+    used = {int(core) for file in (tmp_path / "cores").iterdir() for core in file.name.split("-")}
+    assert len(used) < len(available_cores()), "one core is left to measurements"
+    assert all("latency_s" in trial.metrics for trial in result.trials)
+    threads = {s.point.threads for s in result.surfaces["host"].served if s.source is LatencySource.MEASURED}
+    assert max(threads, default=0) <= len(available_cores()), "the winner is measured with all cores"
+    assert len(history(home)) == 2
+    heard = Heard()
+    small(home, heard, space=ONE, budget=replace(TINY, trials=1)).run()
+    assert heard.of("served")[0]["recalled"] is False, "fewer threads could be measured on reserved cores"
 
 
 # Real kills with SIGKILL.

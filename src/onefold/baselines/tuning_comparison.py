@@ -157,7 +157,7 @@ def compare(
     target = device if isinstance(device, Device) else find_device(device, main.devices)
     here = host(main.devices)
     folder = main.path / "comparisons"
-    taken = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    taken = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     name = name or free_name(tunable.name, taken)
     check_name(name)
     if name in taken:

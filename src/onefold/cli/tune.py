@@ -154,6 +154,14 @@ def tune(
             help="What to measure on the devices: every trial (trials) or the winner", rich_help_panel=SERVING
         ),
     ] = "trials",
+    measure_cores: Annotated[
+        int | None,
+        typer.Option(
+            help="Cores on which trials are measured while others train; 0 pauses the trials (default: 0, and a "
+            "quarter of the cores beside an accelerator)",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
     knobs: KnobsOption = "on",
     optimize_knobs_for: OptimizeKnobsOption = "time",
     reduced_precision: ReducedPrecisionOption = False,
@@ -226,6 +234,7 @@ def tune(
             scenario_goal=scenario_goal,
             measure=measure,  # type: ignore[arg-type]
             served_samples=served_samples,
+            measure_cores=measure_cores,
         ),
         knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress={"after": selection, "in-loop": forks}.get(compress, compress),  # type: ignore[arg-type]

@@ -85,6 +85,7 @@ def open_session(
     hang_timeout_s: float = HANG_TIMEOUT_S,
     *,
     pairings: Path | None = None,
+    cores: Sequence[int] | None = None,
 ) -> Session:
     """Return a session for a device, not yet entered: on this machine (`host`), through its agent, or emulated.
 
@@ -95,14 +96,15 @@ def open_session(
         host: This machine.
         hang_timeout_s: A model that needs longer to be loaded or to answer one batch is given up.
         pairings: The folder of the pairings with agents.
+        cores: The cores of this machine to measure on; by default all, or as many as an emulated device has.
 
     Raises:
         DeviceUnavailable: The device has an agent that this machine is not paired with.
     """
     if device.name == host.name:
-        return HostSession(device, hang_timeout_s=hang_timeout_s)
+        return HostSession(device, cores, hang_timeout_s=hang_timeout_s)
     if not device.agent:
-        return EmulatedSession(device, host, hang_timeout_s)
+        return EmulatedSession(device, host, hang_timeout_s, cores)
     pairing = find_pairing(device.name, pairings) if pairings is not None else None
     if pairing is None or pairing.fingerprint != device.agent:
         raise DeviceUnavailable(
@@ -120,9 +122,9 @@ def quiet_host(session: Session, *quiet: Callable[[], AbstractContextManager[Non
         yield
 
 
-def is_quiet() -> bool:
-    """Return whether the cores that this process may use are idle now."""
-    return busy_share(available_cores()) <= MAX_BUSY_SHARE
+def is_quiet(cores: Sequence[int] = ()) -> bool:
+    """Return whether these cores are idle now; by default those that this process may use."""
+    return busy_share(cores or available_cores()) <= MAX_BUSY_SHARE
 
 
 def runtime() -> str:

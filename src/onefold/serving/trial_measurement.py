@@ -2,7 +2,7 @@
 
 An architecture is measured once per device, whatever its weights: the store keeps the result under the signature, the
 device's figures, the serving space and the version of the runtime, for this study and all later ones. Measurements on
-this machine pause the trials, and the surface records for how long; boards with an agent measure at the same time.
+this machine pause the trials, unless cores are reserved for them; boards with an agent measure at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -65,6 +65,7 @@ class TrialMeasurement:
         pairings: Path | None = None,
         run: str = "",
         load: LoadMetrics | None = None,
+        cores: Sequence[int] = (),
     ) -> None:
         self._study, self._run = study, run or secrets.token_hex(16)
         self._devices = devices
@@ -73,15 +74,28 @@ class TrialMeasurement:
         self._whole_space = ServingSpace() if space is None else space
         self._store = store
         self._load = load
-        quiet = (measurement_lock, engine.paused)
-        self._on = {
+        self._cores = len(cores)
+        opened = {
+            device.name: partial(open_session, device, host, hang_timeout_s, pairings=pairings) for device in devices
+        }
+        # With all cores, while nothing trains.
+        self._alone = {
             device.name: DeviceMeasurement(
-                device,
-                partial(open_session, device, host, hang_timeout_s, pairings=pairings),
-                self._space(device),
-                *quiet,
+                device, opened[device.name], self._space(device), measurement_lock, engine.paused
             )
             for device in devices
+        }
+        self._on = self._alone | {
+            device.name: DeviceMeasurement(
+                device,
+                partial(opened[device.name], cores=cores),
+                self._space(device),
+                measurement_lock,
+                cores=cores,
+                pause=engine.paused,
+            )
+            for device in devices
+            if cores and not device.agent
         }
         self.on_measured: OnMeasured = lambda trial, device, surface, recalled: None  # noqa: ARG005
         self._surfaces: dict[tuple[int, str], Surface] = {}
@@ -96,7 +110,7 @@ class TrialMeasurement:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for measurement in self._on.values():
+        for measurement in {*self._on.values(), *self._alone.values()}:
             measurement.close()
 
     def recall(self) -> None:
@@ -185,7 +199,7 @@ class TrialMeasurement:
             request = SurfaceRequest(
                 run, model, serving, STANDARD, PRECISE, after_idle=after_idle, doubtful=doubtful.get(device.name)
             )
-            running[device.name] = self._on[device.name].start(request)
+            running[device.name] = self._alone[device.name].start(request)
         surfaces = {}
         for device in self._devices:
             surface = known[device.name]
@@ -263,7 +277,8 @@ class TrialMeasurement:
         return self._whole_space.on(device.cores)
 
     def _key(self, signature: str, device: Device) -> str:
-        return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK)
+        cores = 0 if device.agent else self._cores
+        return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK, cores=cores)
 
 
 def _is_here(device: Device) -> bool:
@@ -277,12 +292,15 @@ def memo_key(
     space: ServingSpace,
     serving: PointSearchOptions,
     *efforts: TimingEffort,
+    cores: int = 0,
 ) -> str:
     """Return the key of a surface in the store: a hash of everything that the measurement depends on.
 
+    `cores` are those reserved for measuring, on which fewer threads can be measured; 0 stands for all.
+
     The names in it are spelled out, so that renaming a field does not lose the measurements of older stores.
     """
-    parts = {
+    parts: dict[str, object] = {
         "signature": signature,
         "device": device.digest,
         "host": "" if device.agent else host.digest,  # whose latencies are scaled to the device's
@@ -306,4 +324,6 @@ def memo_key(
         ],
         "runtime": device.runtime or runtime(),
     }
+    if cores:
+        parts["cores"] = cores
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

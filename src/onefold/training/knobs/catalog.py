@@ -108,8 +108,9 @@ def _is_possible(value: Value, known: Sequence[Value]) -> bool:
     if value in known:
         return True
     numbers = [option for option in known if isinstance(option, int) and not isinstance(option, bool)]
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return is_number and bool(numbers) and min(numbers) <= value <= max(numbers)
+    if not numbers or not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return min(numbers) <= value <= max(numbers)
 
 
 def _listed(values: Sequence[Value]) -> str:
