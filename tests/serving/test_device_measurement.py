@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.device import QUICK, Device, is_quiet, open_session
+from onefold.device import QUICK, Device, TimingEffort, is_quiet, open_session
 from onefold.device.pairing import Pairing
 from onefold.device.remote_session import RemoteSession
 from onefold.processes import available_cores
@@ -25,6 +25,8 @@ from onefold.vocabulary.serving import Disturbance
 from running_agent import WAIT_S, Link, RunningAgent, running_agent
 
 SPACE = ServingSpace((1, 8), (1,), ("all",), ("sequential",))
+
+LONG = TimingEffort(warm_up_runs=1, min_runs=50, max_runs=10_000, max_seconds=0.1, precision=0.0)  # many time slices
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,7 @@ def test_other_work_is_paused_only_if_reserved_cores_were_disturbed(this_host: D
     here = DeviceMeasurement(this_host, on_core, SPACE, cores=[core], pause=pause)
     try:
         until(lambda: not is_quiet([core]))
-        surface = here.start(request(model, "")).result()
+        surface = here.start(replace(request(model, ""), effort=LONG)).result()
     finally:
         here.close()
         for process in busy:
