@@ -26,6 +26,7 @@ def spec(folder: Path) -> Spec:
     return Study.open("study", home=folder.parent.parent, workload=Spirals()).spec
 
 
+@pytest.mark.slow
 def test_strategies_run_at_equal_budget_and_are_judged_alike(home: Path) -> None:
     ended = []
     found = compare(

@@ -20,7 +20,7 @@ from onefold.serving.served_model import ServedModel
 from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
 from onefold.vocabulary.errors import InputError, MissingExtra, ModelError
 
-GRACE_S = 10.0  # for requests that are being answered when the server stops
+GRACE_S = 10  # for requests that are being answered when the server stops
 MAX_CONNECTIONS = 1000
 MIN_TOKEN_CHARACTERS = 16
 
