@@ -78,7 +78,7 @@ def test_cpu_time_is_the_fallback_of_a_hopeless_measurement(this_host: Device, m
     with HostSession(this_host, [core()]) as session:
         served = session.serve(model, ServingPoint(), EFFORT)
         assert served.source is LatencySource.CPU_TIME
-        assert session.notes(model)[1].startswith("latencies labeled cpu-time are CPU time")
+        assert session.notes(model)[1].startswith("with one thread, latencies are CPU time where")
         after_idle = session.serve(model, ServingPoint(), replace(EFFORT, idle_s=0.001))
         assert after_idle.source is LatencySource.MEASURED, "an idle gap takes no CPU time"
 

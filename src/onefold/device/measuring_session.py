@@ -69,7 +69,9 @@ class MeasuringSession:
             taken = f"other programs took {share(worst)} of the CPU time"
             notes.append(f"contention: {taken} during a measurement and its repeats")
         if any(answer.get("clock") == "cpu" for answer in answers):
-            notes.append("latencies labeled cpu-time are CPU time, since others took too much of it to time batches")
+            notes.append(
+                "with one thread, latencies are CPU time where others took too much of it to time batches by the clock"
+            )
         return tuple(notes)
 
     def _load(self, model: Path, point: ServingPoint) -> None:

@@ -21,6 +21,11 @@ class LatencySource(Enum):
     PREDICTED = "predicted"  # computed from other points
     CPU_TIME = "cpu-time"  # CPU time on the device: other programs took too much of it to time batches by the clock
 
+    @property
+    def is_from_device(self) -> bool:
+        """Return whether it was taken on the device itself, by either clock."""
+        return self in (LatencySource.MEASURED, LatencySource.CPU_TIME)
+
 
 class OptimizeFor(Enum):
     """The goal that a serving point is chosen for."""
