@@ -10,7 +10,7 @@ install: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Onefold needs Python 3.11 or later: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,kernels]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,kernels,server]'
 	touch $@
 
 demo: install
@@ -39,7 +39,7 @@ test-lowest: .venv-lowest/.ready
 .venv-lowest/.ready: pyproject.toml tests/lowest_versions.py
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_versions.py > .venv-lowest/constraints.txt
-	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[dev,kernels]'
+	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[dev,kernels,server]'
 	touch $@
 
 # Installed versions with published vulnerabilities; exits with 1 if there are any.

@@ -14,6 +14,7 @@ def lowest_versions() -> list[str]:
     """Return a constraint `name==version` for each dependency that has a lower bound."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *project["optional-dependencies"]["kernels"]]
+    lines += project["optional-dependencies"]["server"]
     matches = (re.match(r"([\w-]+)(?:\[\w+\])?(?:>=|==)([\w.]+)", line) for line in lines)
     return [f"{match[1]}=={match[2]}" for match in matches if match]
 

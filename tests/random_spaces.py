@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onefold.vocabulary.records import Value
 from onefold.vocabulary.space import Choice, Float, Int, Parameter, Space
 
-GROUPS = ("model", "training", "system")
+GROUPS = ("model", "training", "data")
 OPTIONS = st.one_of(
     st.none(), st.booleans(), st.integers(-5, 300), st.floats(-5, 5), st.sampled_from(("relu", "tanh", "sgd", ""))
 )

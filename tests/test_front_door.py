@@ -14,7 +14,7 @@ import pytest
 import onefold
 from onefold.vocabulary.errors import InputError
 
-FUNCTIONS = ("compile", "compress", "impact", "measure", "retrain", "train", "tune")
+FUNCTIONS = ("compare", "compile", "compress", "impact", "measure", "retrain", "train", "tune")
 
 
 def test_everything_in_all_is_there_and_in_dir() -> None:

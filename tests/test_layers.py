@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "compression": {"agent", "device", "processes", "serving", "training"},
     "retraining": {"meter", "model_folder", "search", "training"},
     "impact_analysis": set(),
+    "model_server": {"agent", "serving"},
     "report": {"impact_analysis", "serving", "store"},
 }
 BELOW_STUDY = set(ALLOWED)
@@ -57,7 +58,8 @@ ORCHESTRATION = {
     "training.api",
     "training.calls",
 }
-ABOVE_STUDY = {"impact_analysis.api", "impact_analysis.model_analysis"}  # an impact analysis runs a study
+# An impact analysis and a comparison of strategies run studies.
+ABOVE_STUDY = {"baselines.tuning_comparison", "impact_analysis.api", "impact_analysis.model_analysis"}
 
 HOMES = {
     "alembic": {"store"},
@@ -67,17 +69,20 @@ HOMES = {
     "onnx": {"compression", "device", "kernels", "serving", "testing"},
     "onnxruntime": {"agent", "compression", "device", "serving"},
     "optuna": {"search"},
+    "prometheus_client": {"model_server"},
     "pynvml": {"meter"},
     "rich": {"cli"},
     "rule_engine": {"retraining"},
     "safetensors": {"training"},
     "sklearn": {"datasets", "impact_analysis", "training"},
     "sqlalchemy": {"store"},
+    "starlette": {"model_server"},
     "torch": {"compression", "kernels", "retraining", "serving", "study", "testing", "training", "vocabulary"}
     | {"workloads"},
     "torch_pruning": {"compression"},
     "tvm": {"kernels"},
     "typer": {"cli"},
+    "uvicorn": {"model_server"},
     "xgboost": {"kernels"},
     "zstandard": {"compression"},
 }

@@ -37,6 +37,7 @@ from onefold.vocabulary.workload import Data, Workload
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads it when it is imported
 
 if TYPE_CHECKING:
+    from onefold.baselines.tuning_comparison import compare
     from onefold.compression.api import CompressOptions, compress
     from onefold.impact_analysis.api import ImpactOptions, impact
     from onefold.kernels.api import compile, compile_many
@@ -77,6 +78,7 @@ _LAZY = {
     "ServingOptions": "onefold.serving.options",
     "ServingSpace": "onefold.serving.space",
     "Study": "onefold.study",
+    "compare": "onefold.baselines.tuning_comparison",
     "compile": "onefold.kernels.api",
     "compile_many": "onefold.kernels.api",
     "compress": "onefold.compression.api",
@@ -120,6 +122,7 @@ __all__ = [
     "Workload",
     "at_least",
     "at_most",
+    "compare",
     "compile",
     "compile_many",
     "compress",

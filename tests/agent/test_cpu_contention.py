@@ -7,16 +7,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from onefold.agent.cpu_contention import NEGLIGIBLE, CpuContention
+from onefold.agent.cpu_contention import NEGLIGIBLE, CpuContention, busy_share
 from onefold.device import Device, HostSession, TimingEffort
-from onefold.vocabulary.serving import ServingPoint
+from onefold.vocabulary.serving import LatencySource, ServingPoint
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstats")
 
+EFFORT = TimingEffort(warm_up_runs=1, min_runs=50, max_runs=10_000, max_seconds=0.1, precision=0.0)
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
 
 
@@ -65,10 +67,27 @@ def test_sleeping_is_not_contention() -> None:
 def test_contended_measurement_has_a_note(this_host: Device, model: Path) -> None:
     with HostSession(this_host, [core()]) as session:
         assert session.notes(model) == ()
-        session.serve(
-            model,
-            ServingPoint(),
-            TimingEffort(warm_up_runs=1, min_runs=50, max_runs=10_000, max_seconds=0.1, precision=0.0),
-        )
-        (note,) = session.notes(model)
-    assert note.startswith("contention: other programs took ")
+        served = session.serve(model, ServingPoint(), EFFORT)
+        assert session.notes(model)[0].startswith("contention: other programs took ")
+        assert served.reasons_for_doubt[0].startswith("other programs took ")
+
+
+@pytest.mark.usefixtures("competitors")
+def test_cpu_time_is_the_fallback_of_a_hopeless_measurement(this_host: Device, model: Path) -> None:
+    """Three competitors on the only core take about 75 % of it."""
+    with HostSession(this_host, [core()]) as session:
+        served = session.serve(model, ServingPoint(), EFFORT)
+        assert served.source is LatencySource.CPU_TIME
+        assert session.notes(model)[1].startswith("with one thread, latencies are CPU time where")
+        after_idle = session.serve(model, ServingPoint(), replace(EFFORT, idle_s=0.001))
+        assert after_idle.source is LatencySource.MEASURED, "an idle gap takes no CPU time"
+
+
+def test_busy_cores_are_seen() -> None:
+    assert 0 <= busy_share(os.sched_getaffinity(0), 0.02) <= 1
+    assert busy_share([10_000], 0) == 0
+
+
+@pytest.mark.usefixtures("competitors")
+def test_a_core_with_a_busy_loop_is_busy() -> None:
+    assert busy_share([core()]) > 0.5

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import onnx
@@ -17,6 +19,9 @@ from onefold.device import Device
 from onefold.device.catalog import devices, read_devices, save_device
 from onefold.serving.api import PointMeasured
 from onefold.serving.options import ServingOptions
+from onefold.study import Home
+from onefold.vocabulary.records import Energy
+from onefold.vocabulary.serving import Disturbance, LatencySource, Served, ServingPoint, Surface
 
 QUICK = ("--trials", "2", "--max-epochs", "2", "--parallel", "1")
 
@@ -243,3 +248,35 @@ def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
         assert answer.returncode == 2
         assert says in answer.stderr
         assert "Traceback" not in answer.stderr
+
+
+def test_forget_measurements(here: Path) -> None:
+    def keep(key: str, device: str, measured_on: str, contention: float = 0.0) -> None:
+        served = Served(
+            ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 9, Energy(None, "unavailable"), None, LatencySource.MEASURED,
+            disturbance=Disturbance(contention),
+        )  # fmt: skip
+        store.save_surface(key, Surface("a", device, (served,), 1, measured_on=measured_on))
+
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with closing(Home(here / "home").store()) as store:
+        keep("new", "host", now)
+        keep("disturbed", "host", now, 0.5)
+        keep("old", "host", "2020-01-01T00:00:00+00:00")
+        keep("undated", "slow", "")
+
+    def forget(*words: str) -> list[str]:
+        done = onefold(here, "devices", "forget", *words)
+        assert done.returncode == 0, done.stderr
+        assert "studies keep their own figures" in done.stdout
+        with closing(Home(here / "home").store()) as store:
+            return list(store.surfaces())
+
+    assert onefold(here, "devices", "forget").returncode == 2
+    unknown = onefold(here, "devices", "forget", "hots")
+    assert unknown.returncode == 2
+    assert "did you mean 'host'" in unknown.stderr
+    assert forget("host", "--older-than", "30d") == ["disturbed", "new", "undated"]
+    assert forget("host", "--disturbed") == ["new", "undated"]
+    assert forget("--older-than", "12h") == ["new"]
+    assert forget("--all") == []

@@ -19,7 +19,6 @@ from onefold.device.host import find_device
 from onefold.engine import Call, InlineEngine, Setup
 from onefold.store.locks import FileLocks
 from onefold.training import calls
-from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Recipe, Variant
 
 PLAIN, INT8 = Recipe(), Recipe(precision="int8")
@@ -83,7 +82,7 @@ def test_each_trial_has_its_plain_model_and_one_variant_per_recipe(built: Built)
         for variant in (plain, int8):
             assert variant.metrics["accuracy"] > 0.4
             assert variant.latency_s > 0
-            assert variant.source is LatencySource.MEASURED
+            assert variant.source.is_from_device
     assert built.variants[0][0].flops < built.variants[1][0].flops
     assert built.progress == [(0, 2), (1, 2), (2, 2)]
 
@@ -108,8 +107,8 @@ def test_plain_models_can_be_measured_on_another_device(
     server = find_device("raspberry-pi-4", tmp_path)
     with builder_in(tmp_path, built.engine, built.host, plain_device=server) as builder:
         plain, int8 = builder.build(requests[:1])[0]
-    assert plain.source is not LatencySource.MEASURED
-    assert int8.source is LatencySource.MEASURED
+    assert not plain.source.is_from_device
+    assert int8.source.is_from_device
 
 
 def test_recorded_variants_are_not_built_again(built: Built, requests: list[VariantRequest]) -> None:

@@ -38,7 +38,7 @@ class SessionContract:
         session.prepare(model, None, [point])
         served = session.serve(model, point, SHORT)
         assert served.point == point
-        assert served.source is self.source
+        assert served.source.is_from_device == self.source.is_from_device
         assert 0 < served.low_s <= served.latency_s <= served.high_s
         assert served.latency_s <= served.p90_s <= served.p99_s
         assert SHORT.min_runs <= served.runs <= SHORT.max_runs

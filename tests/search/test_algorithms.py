@@ -16,7 +16,7 @@ from onefold.vocabulary.space import Choice, Float, Int, Space
 SPACE = Space(
     model=dict(width=Choice(8, 16, 32), depth=Int(1, 2)),
     training=dict(lr=Float(1e-4, 1e-1, log=True), momentum=Float(0.0, 0.9, when={"depth": 2})),
-    system=dict(threads=Int(1, 4)),
+    machine=dict(threads=Int(1, 4)),
 )
 
 
@@ -78,7 +78,7 @@ def test_conditions_hold_across_groups():
 
 
 def test_groups_joined_by_a_plus_are_searched_together():
-    grouped = create_searcher({"model+system": "grid", "*": "random"}, SPACE)
+    grouped = create_searcher({"model+machine": "grid", "*": "random"}, SPACE)
     cells = {(c.width, c.depth, c.threads) for c in (grouped.ask(number) for number in range(24))}
     assert len(cells) == 24
 

@@ -78,7 +78,7 @@ def test_measure_returns_a_surface(session: HostSession, model: Path) -> None:
     assert not surface.recalled
     for served in surface.served:  # the quickest of each
         assert served.latency_s == min(other.latency_s for other in heard if other.point == served.point)
-    assert {item.source for item in heard} == {LatencySource.MEASURED}
+    assert all(item.source.is_from_device for item in heard)
     assert {item.point.batch_size for item in heard} == {1, 4, 16}
     assert set(surface.metrics()) >= {"latency_s", "throughput_per_s", "size_bytes"}
 

@@ -126,6 +126,20 @@ class MemoryStore:
         row = self._tables.surfaces.get(key)
         return None if row is None else rows.surface_of(row)
 
+    def surfaces(self) -> dict[str, Surface]:
+        known = sorted(self._tables.surfaces.items())
+        return {key: rows.surface_of(row) for key, row in known if not key.startswith(rows.ARCHIVED)}
+
+    def archive_surface(self, key: str) -> None:
+        with self.transaction():
+            row = self._tables.surfaces.pop(key, None)
+            links = [link for link, to in self._tables.servings.items() if to["key"] == key]
+            if row is not None and links:
+                new_key = rows.archived_key()
+                self._tables.surfaces[new_key] = {**row, "key": new_key}
+                for link in links:
+                    self._tables.servings[link] = {**self._tables.servings[link], "key": new_key}
+
     def link_surface(self, study: str, trial: int, device: str, key: str, *, recalled: bool) -> None:
         with self.transaction():
             self._check_trials(study, trial)

@@ -359,6 +359,20 @@ class StoreContract(KernelStoreContract):
         assert surfaces[0, "pi"] == a_surface()
         assert surfaces[1, "pi"] == replace(a_surface(), recalled=True)
 
+    def test_an_archived_surface_is_measured_anew_and_kept_by_its_trials(self, store: Store) -> None:
+        store.create_study(a_study())
+        store.save_trial("digits", a_trial(0))
+        store.save_surface("k", a_surface())
+        store.save_surface("unused", a_surface())
+        store.link_surface("digits", 0, "pi", "k", recalled=False)
+        for key in ("k", "unused", "unknown"):
+            store.archive_surface(key)
+        assert store.surfaces() == {}
+        assert store.surface("k") is None
+        store.save_surface("k", replace(a_surface(), size_bytes=9))
+        assert store.trial_surfaces("digits") == {(0, "pi"): a_surface()}
+        assert store.surfaces() == {"k": replace(a_surface(), size_bytes=9)}
+
     def test_a_surface_of_an_unknown_trial_is_refused(self, store: Store) -> None:
         store.create_study(a_study())
         store.save_surface("k", a_surface())

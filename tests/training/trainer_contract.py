@@ -106,6 +106,7 @@ class TrainerContract:
 
     def test_counts_its_training_samples(self, trainer: Trainer) -> None:
         assert trainer.training_samples is None or trainer.training_samples > 0
+        assert (trainer.test_samples is None) == (trainer.training_samples is None)
 
     def test_measures_the_throughput_or_refuses(self, trainer: Trainer) -> None:
         if trainer.training_samples is None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.expression import is_plain, names, value
-from onefold.vocabulary.objective import RATIOS, Objective
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.ratios import RATIOS
 from onefold.vocabulary.requirement import Bound, at_least, at_most, requirement
 
 PROPERTIES = {"accuracy": 0.9, "loss": 0.25, "train_time_s": 12.0, "latency_s": 0.004, "zero": 0.0, "minus": -2.0}
@@ -133,16 +134,33 @@ class TestObjectives:
 
     def test_inputs_are_what_expressions_name(self) -> None:
         objective = Objective(minimize=("time_ratio", "loss"), require={"latency_s@pi-4 / accuracy": at_most(1)})
-        assert set(objective.inputs) == {"train_time_s", "latency_s", "accuracy", "loss", "latency_s@pi-4"}
-        assert len(objective.inputs) == 5
+        named = {"train_time_s", "served_samples", "latency_s", "accuracy", "loss", "latency_s@pi-4"}
+        assert set(objective.inputs) == named
+        assert len(objective.inputs) == 6
 
     @pytest.mark.parametrize("name", sorted(RATIOS))
     def test_ratios_have_names(self, name: str) -> None:
-        known = {**PROPERTIES, "energy_j": 50.0, "energy_per_sample_j": 0.5}
+        known = {**PROPERTIES, "energy_j": 50.0, "energy_per_sample_j": 0.5, "served_samples": 1000.0}
         objective = Objective(minimize=name)
         objective.check(known)
-        paid = {"time_ratio": 12.0 + 0.004, "energy_ratio": 50.0 + 0.5}[name]
+        paid = {"time_ratio": 12.0 + 4.0, "energy_ratio": 50.0 + 500.0}[name]
         assert objective.completed(known)[name] == pytest.approx(paid / 0.9)
+        over_loss = objective.with_ratios_over("loss", maximize=False)
+        assert over_loss.completed(known)[name] == pytest.approx(paid * 0.25)
+        assert Objective.from_json(over_loss.to_json()) == over_loss
+
+    def test_ratio_over_a_metric_that_is_not_above_0_is_undefined(self) -> None:
+        objective = Objective(minimize="time_ratio").with_ratios_over("r2", maximize=True)
+        known = {"r2": -0.1, "train_time_s": 1.0, "latency_s": 1.0, "served_samples": 1.0}
+        assert math.isnan(objective.completed(known)["time_ratio"])
+        with pytest.raises(ObjectiveError, match=r"the workload's own is 'top-1 \(%\)'; report it as one"):
+            objective.with_ratios_over("top-1 (%)", maximize=True)
+
+    def test_stored_studies_keep_their_ratio(self) -> None:
+        stored = Objective(minimize="time_ratio").to_json()
+        del stored["formulas"]
+        known = {"accuracy": 0.5, "train_time_s": 1.0, "latency_s": 1.0}
+        assert Objective.from_json(stored).completed(known)["time_ratio"] == 4.0
 
     def test_the_check_names_the_property_that_is_missing(self) -> None:
         Objective(minimize="loss / accuracy").check(PROPERTIES)

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.vocabulary.records import Energy, from_json, to_json
-from onefold.vocabulary.serving import SERVING_METRICS, LatencySource, OptimizeFor, Served, ServingPoint, Surface, best
+from onefold.vocabulary.serving import (
+    SERVING_METRICS,
+    Disturbance,
+    LatencySource,
+    OptimizeFor,
+    Served,
+    ServingPoint,
+    Surface,
+    best,
+)
 
 seconds = st.floats(1e-7, 1e3)
 points = st.builds(
@@ -111,3 +120,20 @@ def test_predicted_points_are_best_only_if_no_point_that_ran_is_within_their_int
     )  # fmt: skip
     assert best([ran, guess], goal).point.threads == threads
     assert best([guess], goal) is guess
+
+
+def test_doubts_of_a_surface_are_those_of_the_points_that_count() -> None:
+    energy = Energy(None, "unavailable")
+    fast = Served(ServingPoint(), 1.0, 1.0, 1.0, 0.99, 1.01, 9, energy, None, LatencySource.MEASURED)
+    slow = replace(fast, point=ServingPoint(threads=2), latency_s=3.0, disturbance=Disturbance(0.5))
+    surface = Surface("s", "pi", (fast, slow), 1, measured_on="2026-01-01T00:00:00+00:00")
+    assert surface.reasons_for_doubt == ()
+    disturbed = replace(fast, disturbance=Disturbance(0.351, "under-voltage"), low_s=0.5)
+    assert replace(surface, served=(disturbed, slow)).reasons_for_doubt == (
+        "throttled: under-voltage",
+        "other programs took 35 % of the CPU time",
+        "the median is uncertain by 26 %",
+    )
+    assert replace(disturbed, runs=0).reasons_for_doubt == ()  # predicted
+    old = replace(surface, measured_on="", notes=("dynamic dimensions", "contention: other programs took 60 %"))
+    assert old.reasons_for_doubt == ("contention: other programs took 60 %",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 NEGLIGIBLE = 0.05  # a share of contention that every measurement has
@@ -38,6 +39,27 @@ class CpuContention:
         if elapsed_s >= MIN_STEAL_WINDOW_S:
             waited_s += _steal_s() - self._steal_s
         self.share = min(1.0, max(0.0, waited_s) / (elapsed_s * self._threads)) if elapsed_s > 0 else 0.0
+
+
+def busy_share(cores: Collection[int], seconds: float = 0.1) -> float:
+    """Return the share of these cores that is busy over a short time; 0 where the system does not report it."""
+    before = _core_ticks(cores)
+    time.sleep(seconds)
+    after = _core_ticks(cores)
+    total = sum(after[core][0] - before[core][0] for core in after if core in before)
+    idle = sum(after[core][1] - before[core][1] for core in after if core in before)
+    return 1 - idle / total if total > 0 else 0.0
+
+
+def _core_ticks(cores: Collection[int]) -> dict[str, tuple[int, int]]:
+    """Return the ticks of each core, and those in which it was idle or waited for a disk."""
+    names = {f"cpu{core}" for core in cores}
+    try:
+        rows = [line.split() for line in _CPU_STATS.read_text().splitlines()]
+        ticks = {row[0]: [int(value) for value in row[1:]] for row in rows if row and row[0] in names}
+    except (OSError, ValueError):
+        return {}
+    return {core: (sum(values[:_STEAL]), values[3] + values[4]) for core, values in ticks.items() if len(values) > 4}
 
 
 def _run_queue_waits() -> dict[str, tuple[int, int]]:

@@ -8,7 +8,21 @@ from __future__ import annotations
 
 import typer
 
-from onefold.cli import agent, compress, devices, impact, knobs, queue, retrain, serving, shift, studies, train, tune
+from onefold.cli import (
+    agent,
+    compare,
+    compress,
+    devices,
+    impact,
+    knobs,
+    queue,
+    retrain,
+    serving,
+    shift,
+    studies,
+    train,
+    tune,
+)
 from onefold.cli import compile as compile_command
 from onefold.cli.command_group import new_app, run
 from onefold.cli.console import out
@@ -25,8 +39,10 @@ app.command("list", rich_help_panel=TUNING)(studies.list_studies)
 app.command("show", rich_help_panel=TUNING)(studies.show)
 app.command("report", rich_help_panel=TUNING)(studies.write_report)
 app.command("export", rich_help_panel=TUNING)(studies.export)
+app.command("compare", rich_help_panel=TUNING)(compare.compare)
 app.command("impact", rich_help_panel=TUNING)(impact.command)
 app.command("measure", rich_help_panel=DEPLOYMENT)(serving.measure)
+app.command("serve", rich_help_panel=DEPLOYMENT)(serving.serve)
 app.command("serve-check", rich_help_panel=DEPLOYMENT)(serving.serve_check)
 app.command("compress", rich_help_panel=DEPLOYMENT)(compress.command)
 app.command("compile", rich_help_panel=DEPLOYMENT)(compile_command.compile_models)

@@ -28,10 +28,12 @@ from onefold.device.host import change_of_figures, find_device
 from onefold.device.host import host as this_machine
 from onefold.device.pairing import find_pairing, pair, remove_pairing, save_pairing
 from onefold.device.probe import device_from_probe, probe_source
+from onefold.serving.api import forget_measurements
 from onefold.serving.space import ServingSpace
 from onefold.study import Home
-from onefold.vocabulary.errors import DeviceError, DeviceUnavailable, TooLarge
-from onefold.vocabulary.quantities import duration, number, share, size
+from onefold.vocabulary.errors import DeviceError, DeviceUnavailable, InputError, TooLarge
+from onefold.vocabulary.quantities import count as counted
+from onefold.vocabulary.quantities import duration, number, parse_seconds, share, size
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import Served, ServingPoint
 
@@ -196,6 +198,25 @@ def remove(
             out.print(f"note: the agent still knows this machine: {error}", soft_wrap=True)
         remove_pairing(name, home_folder.pairings)
     out.print(f"{name}: removed")
+
+
+@app.command()
+def forget(
+    name: Annotated[str | None, typer.Argument(help="A device (default: all)")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help="Forget only older measurements, such as 90m, 12h or 30d")
+    ] = None,
+    disturbed: Annotated[bool, typer.Option("--disturbed", help="Forget only disturbed measurements")] = False,
+    forget_all: Annotated[bool, typer.Option("--all", help="Forget all measurements on all devices")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Forget how architectures are served on a device, so that later studies measure them again."""
+    if name is None and older_than is None and not disturbed and not forget_all:
+        raise InputError("expected what to forget; name a device, or add --older-than 30d, --disturbed or --all")
+    age_s = parse_seconds(older_than) if older_than is not None else 0.0
+    count = forget_measurements(name, older_than_s=age_s, only_disturbed=disturbed, home=home)
+    where = f" on {name}" if name is not None else ""
+    out.print(f"forgot the measurements of {counted(count, 'architecture')}{where}; studies keep their own figures")
 
 
 @app.command("fit")

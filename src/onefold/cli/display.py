@@ -204,7 +204,8 @@ def sentence(event: StudyEvent, objective: Objective) -> str:
             how = "known already" if event.recalled else f"{event.points} points in {duration(event.measured_s)}"
             latency, throughput = event.metrics["latency_s"], event.metrics["throughput_per_s"]
             cost = f"{duration(latency)} per sample, {number(throughput)} samples/s ({event.source})"
-            return f"trial {event.trial} on {event.device}: {cost} ({how})"
+            doubts = f"; disturbed: {', '.join(event.doubts)}" if event.doubts else ""
+            return f"trial {event.trial} on {event.device}: {cost} ({how}){doubts}"
         case KnobsTuned():
             return f"trial {event.trial} knobs, epoch {event.epoch}: {event.note}"
         case TrialFailed():

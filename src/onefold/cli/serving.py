@@ -1,9 +1,9 @@
-"""`onefold measure` and `onefold serve-check`: serve a single model."""
+"""`onefold measure`, `onefold serve` and `onefold serve-check`: serve a single model."""
 
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +11,13 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import out
-from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
+from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, TrustOption, space_up_to
 from onefold.device import Session
 from onefold.device.catalog import HOST
 from onefold.device.host import host as this_machine
 from onefold.device.measuring_process import HANG_TIMEOUT_S
+from onefold.model_server.api import Listening, ServerOptions
+from onefold.model_server.api import serve as serve_folder
 from onefold.serving import deploy
 from onefold.serving.api import PointMeasured
 from onefold.serving.api import measure as measure_model
@@ -24,7 +26,7 @@ from onefold.serving.export import samples_beside
 from onefold.serving.options import ServingOptions
 from onefold.serving.signature import read
 from onefold.study import Home
-from onefold.vocabulary.quantities import MISSING, duration, number, rounded
+from onefold.vocabulary.quantities import MISSING, duration, number, parse_bytes, rounded
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import OptimizeFor
 
@@ -127,6 +129,49 @@ def _outcome(check: deploy.ServeCheck) -> tuple[str, str, str]:
     if check.measured is None or check.ratio is None:
         return MISSING, MISSING, "not checked"
     return duration(check.measured.latency_s), f"{check.ratio:.2f}", check.measured.source.value
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(help="A deployment folder")],
+    scenario: Annotated[
+        str | None, typer.Option(help="One of its scenarios, by which requests are batched (default: the first)")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="One of its devices (default: the first)")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on")] = ServerOptions.host,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one")] = ServerOptions.port,
+    auth: Annotated[
+        bool, typer.Option("--auth/--no-auth", help="Whether clients need the token; only on loopback may they not")
+    ] = True,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token, created if needed (default: a new token at each start)")
+    ] = None,
+    max_request: Annotated[str, typer.Option(help="Largest body of a request")] = "16MB",
+    max_waiting: Annotated[
+        int, typer.Option(help="Samples that may wait; more are refused")
+    ] = ServerOptions.max_waiting,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM), with --key")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key of the certificate")] = None,
+    trust: TrustOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a deployed model over HTTP with dynamic batching, until it is interrupted."""
+
+    def show(listening: Listening) -> None:
+        choice = listening.choice
+        if as_json:
+            out.out(json.dumps({"url": listening.url, "token": listening.token, "scenario": choice.scenario}))
+            return
+        wait = f", waiting up to {duration(choice.wait_s)} for it" if choice.wait_s else ""
+        batches = f"batches of up to {choice.point.batch_size}{wait}"
+        out.print(f"{listening.url}: {choice.scenario}, {batches}", soft_wrap=True)
+        if listening.token is not None:
+            where = f" (in {token_file})" if token_file is not None else ""
+            out.print(f"Authorization: Bearer {listening.token}{where}", soft_wrap=True)
+
+    options = ServerOptions(host, port, auth, token_file, int(parse_bytes(max_request)), max_waiting, certificate, key)
+    with suppress(KeyboardInterrupt):  # which is how it ends
+        serve_folder(folder, scenario, device=device, options=options, trust=trust, home=home, on_start=show)
 
 
 def open_model(session: Session, model: Path) -> None:

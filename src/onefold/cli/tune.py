@@ -102,13 +102,17 @@ def tune(
     search: Annotated[
         list[str] | None,
         typer.Option(
-            help="grid, random, tpe, gp, cmaes, nsga2; per parameter group: model=grid; repeatable (default: tpe)",
+            help="grid, random, tpe, gp, cmaes, nsga2, bohb (tpe with hyperband); per group: model=grid, system=few, "
+            "serving=grid; repeatable (default: tpe)",
             rich_help_panel=SEARCH,
         ),
     ] = None,
     rungs: Annotated[
-        str, typer.Option(help="Early stopping: none, halving, hyperband, asha, top-k", rich_help_panel=SEARCH)
-    ] = "halving",
+        str | None,
+        typer.Option(
+            help="Early stopping: none, halving, hyperband, asha, top-k (default: halving)", rich_help_panel=SEARCH
+        ),
+    ] = None,
     top_k: Annotated[
         int, typer.Option(help="Trials promoted per rung, with --rungs top-k", rich_help_panel=SEARCH)
     ] = 3,
@@ -137,12 +141,27 @@ def tune(
     serving_search: Annotated[
         str, typer.Option(help="Search over serving points: few, grid", rich_help_panel=SERVING)
     ] = "few",
+    served_samples: Annotated[
+        float | None,
+        typer.Option(
+            help="Samples whose serving time_ratio and energy_ratio count, such as 1e6 (default: the test set)",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
     measure: Annotated[
         str,
         typer.Option(
             help="What to measure on the devices: every trial (trials) or the winner", rich_help_panel=SERVING
         ),
     ] = "trials",
+    measure_cores: Annotated[
+        int | None,
+        typer.Option(
+            help="Cores on which trials are measured while others train; 0 pauses the trials (default: 0, and a "
+            "quarter of the cores beside an accelerator)",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
     knobs: KnobsOption = "on",
     optimize_knobs_for: OptimizeKnobsOption = "time",
     reduced_precision: ReducedPrecisionOption = False,
@@ -214,6 +233,8 @@ def tune(
             scenarios=tuple(scenario or ()),
             scenario_goal=scenario_goal,
             measure=measure,  # type: ignore[arg-type]
+            served_samples=served_samples,
+            measure_cores=measure_cores,
         ),
         knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress={"after": selection, "in-loop": forks}.get(compress, compress),  # type: ignore[arg-type]

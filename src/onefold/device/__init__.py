@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from onefold.device.device import Device
     from onefold.device.emulated_session import EmulatedSession
     from onefold.device.host_session import HostSession
-    from onefold.device.session import Session, open_session, quiet_host, runtime
+    from onefold.device.session import Session, is_quiet, open_session, quiet_host, runtime
 
 __all__ = [
     "AFTER_IDLE",
@@ -22,6 +22,7 @@ __all__ = [
     "HostSession",
     "Session",
     "TimingEffort",
+    "is_quiet",
     "open_session",
     "quiet_host",
     "runtime",
@@ -32,7 +33,7 @@ _MODULES = {
     "Device": "onefold.device.device",
     "EmulatedSession": "onefold.device.emulated_session",
     "HostSession": "onefold.device.host_session",
-    **dict.fromkeys(("Session", "open_session", "quiet_host", "runtime"), "onefold.device.session"),
+    **dict.fromkeys(("Session", "is_quiet", "open_session", "quiet_host", "runtime"), "onefold.device.session"),
     **dict.fromkeys(("AFTER_IDLE", "PRECISE", "QUICK", "STANDARD", "TimingEffort"), "onefold.agent.timing_effort"),
 }
 

@@ -31,11 +31,17 @@ class EmulatedSession:
 
     needs_host = True
 
-    def __init__(self, device: Device, host: Device, hang_timeout_s: float = HANG_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        device: Device,
+        host: Device,
+        hang_timeout_s: float = HANG_TIMEOUT_S,
+        cores: Sequence[int] | None = None,
+    ) -> None:
         self.device = device
-        cores = available_cores()[: device.cores]
+        confined = list(cores or available_cores())[: device.cores]
         self._host_session = HostSession(
-            host, cores, device.memory_bytes, emulates=device, hang_timeout_s=hang_timeout_s
+            host, confined, device.memory_bytes, emulates=device, hang_timeout_s=hang_timeout_s
         )
         self._ratios: dict[tuple[Path, int, int], float] = {}
         self._costs: dict[tuple[Path, int], tuple[OperatorCost, ...]] = {}

@@ -12,7 +12,7 @@ from onefold.device.device import Device
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.quantities import share
 from onefold.vocabulary.records import Energy, Measurement, from_json, to_json
-from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
+from onefold.vocabulary.serving import Disturbance, LatencySource, Served, ServingPoint
 
 
 class Measurer(Protocol):
@@ -68,6 +68,10 @@ class MeasuringSession:
         if worst > NEGLIGIBLE:
             taken = f"other programs took {share(worst)} of the CPU time"
             notes.append(f"contention: {taken} during a measurement and its repeats")
+        if any(answer.get("clock") == "cpu" for answer in answers):
+            notes.append(
+                "with one thread, latencies are CPU time where others took too much of it to time batches by the clock"
+            )
         return tuple(notes)
 
     def _load(self, model: Path, point: ServingPoint) -> None:
@@ -99,5 +103,6 @@ def _served(point: ServingPoint, answer: Mapping[str, Any]) -> Served:
         runs=answer["runs"],
         energy=Energy(None if energy.joules is None else energy.joules / answer["runs"], energy.source),
         memory_bytes=None,
-        source=LatencySource.MEASURED,
+        source=LatencySource.CPU_TIME if answer.get("clock") == "cpu" else LatencySource.MEASURED,
+        disturbance=Disturbance(answer["contention"], answer["throttling"]),
     )

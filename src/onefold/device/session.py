@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol, Self
 
+from onefold.agent.cpu_contention import busy_share
 from onefold.agent.timing_effort import TimingEffort
 from onefold.device.device import Device
 from onefold.device.emulated_session import EmulatedSession
@@ -15,8 +16,11 @@ from onefold.device.host_session import HostSession
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.device.pairing import find_pairing
 from onefold.device.remote_session import RemoteSession
+from onefold.processes import available_cores
 from onefold.vocabulary.errors import DeviceUnavailable
 from onefold.vocabulary.serving import Served, ServingPoint
+
+MAX_BUSY_SHARE = 0.1  # of the cores of a quiet machine
 
 
 class Session(Protocol):
@@ -81,6 +85,7 @@ def open_session(
     hang_timeout_s: float = HANG_TIMEOUT_S,
     *,
     pairings: Path | None = None,
+    cores: Sequence[int] | None = None,
 ) -> Session:
     """Return a session for a device, not yet entered: on this machine (`host`), through its agent, or emulated.
 
@@ -91,14 +96,15 @@ def open_session(
         host: This machine.
         hang_timeout_s: A model that needs longer to be loaded or to answer one batch is given up.
         pairings: The folder of the pairings with agents.
+        cores: The cores of this machine to measure on; by default all, or as many as an emulated device has.
 
     Raises:
         DeviceUnavailable: The device has an agent that this machine is not paired with.
     """
     if device.name == host.name:
-        return HostSession(device, hang_timeout_s=hang_timeout_s)
+        return HostSession(device, cores, hang_timeout_s=hang_timeout_s)
     if not device.agent:
-        return EmulatedSession(device, host, hang_timeout_s)
+        return EmulatedSession(device, host, hang_timeout_s, cores)
     pairing = find_pairing(device.name, pairings) if pairings is not None else None
     if pairing is None or pairing.fingerprint != device.agent:
         raise DeviceUnavailable(
@@ -114,6 +120,11 @@ def quiet_host(session: Session, *quiet: Callable[[], AbstractContextManager[Non
         for enter in quiet if session.needs_host else ():
             stack.enter_context(enter())
         yield
+
+
+def is_quiet(cores: Sequence[int] = ()) -> bool:
+    """Return whether these cores are idle now; by default those that this process may use."""
+    return busy_share(cores or available_cores()) <= MAX_BUSY_SHARE
 
 
 def runtime() -> str:

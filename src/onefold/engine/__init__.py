@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Engine, Event, Setup, Tick
@@ -25,6 +26,7 @@ def open_engine(
     slots: int = 1,
     hang_timeout_s: float = HANG_TIMEOUT_S,
     memory_bytes: int | None = None,
+    cores: Sequence[int] | None = None,
 ) -> Engine:
     """Return the engine of that name; `with engine:` starts and closes it.
 
@@ -34,6 +36,7 @@ def open_engine(
         slots: How many calls run in parallel; "inline" has one.
         hang_timeout_s: A call that is silent for so long has hung, and fails. "inline" has no such protection.
         memory_bytes: What each worker may allocate on top of what it holds after set-up; None for no limit.
+        cores: The cores that calls are pinned to; by default all. "inline" pins nothing.
 
     Raises:
         InputError: There is no engine of that name.
@@ -41,5 +44,5 @@ def open_engine(
     if name == "inline":
         return InlineEngine(setup)
     if name == "processes":
-        return ProcessEngine(slots, setup, hang_timeout_s=hang_timeout_s, memory_bytes=memory_bytes)
+        return ProcessEngine(slots, setup, cores=cores, hang_timeout_s=hang_timeout_s, memory_bytes=memory_bytes)
     raise InputError(unknown("engine", name, get_args(EngineName)))

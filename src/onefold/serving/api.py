@@ -1,9 +1,12 @@
-"""`onefold.measure` and `onefold.serve_check`: how to serve a model, and whether a deployment keeps its figures."""
+"""`onefold.measure`, `serve_check` and `forget_measurements`: how to serve a model, and what is known of that."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +25,9 @@ from onefold.serving.scenarios import DEFAULT_SCENARIOS, is_open_loop, parse_sce
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
 from onefold.vocabulary.argument_checks import suggest_keywords
-from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.guarded_callback import GuardedCallback
-from onefold.vocabulary.serving import OptimizeFor, Served
+from onefold.vocabulary.serving import OptimizeFor, Served, Surface
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +136,50 @@ def serve_check(folder: str | Path, device: str | None = None, *, home: str | Pa
         measurement_lock=home_folder.locks.measurement,
         pairings=home_folder.pairings,
     )
+
+
+@suggest_keywords
+def forget_measurements(
+    device: str | None = None,
+    *,
+    older_than_s: float = 0.0,
+    only_disturbed: bool = False,
+    home: str | Path | None = None,
+) -> int:
+    """Forget how architectures are served, so that later studies measure them again; return how many were forgotten.
+
+    Args:
+        device: Forget what was measured on this device only.
+        older_than_s: Forget only what was measured longer ago; measurements of versions before 0.2.0 have no date and
+            count as older.
+        only_disturbed: Forget only what other programs or throttling disturbed.
+        home: The folder of studies and devices; by default $ONEFOLD_HOME or the user's data folder.
+
+    Studies keep the figures of their own trials.
+
+    Raises InputError if `older_than_s` is negative, or if nothing was ever measured on a device of that name.
+    """
+    if not older_than_s >= 0:
+        raise InputError(f"older_than_s must be 0 or more, got {older_than_s}")
+    now = datetime.now(UTC)
+    with closing(Home(home).store()) as store, store.transaction():
+        known = store.surfaces()
+        devices = {surface.device for surface in known.values()}
+        if device is not None and device not in devices:
+            raise InputError(unknown("device", device, devices, of="the serving history"))
+        forgotten = [
+            key
+            for key, surface in known.items()
+            if device in (None, surface.device)
+            and (not only_disturbed or surface.reasons_for_doubt)
+            and _age_s(surface, now) >= older_than_s
+        ]
+        for key in forgotten:
+            store.archive_surface(key)
+    return len(forgotten)
+
+
+def _age_s(surface: Surface, now: datetime) -> float:
+    if not surface.measured_on:
+        return math.inf
+    return (now - datetime.fromisoformat(surface.measured_on)).total_seconds()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -25,6 +26,10 @@ class ServingOptions:
     or grid), and `space` the points that it may pick; by default all that the device allows. `scenarios` describe how
     requests arrive (`server:100`; by default single-stream and offline), and `scenario_goal` whether their mean or p99
     response time is minimized. `measure` says whether every trial of a study is measured, or the winner alone.
+    `measure_cores` are cores of this machine on which trials are measured while others train on the rest; with 0 the
+    trials are paused meanwhile. By default 0, and a quarter of four cores or more where training runs on an
+    accelerator. `served_samples` is the number of samples whose serving the ratios of an objective count; by default
+    the size of the test set.
     """
 
     optimize_for: str = OptimizeFor.THROUGHPUT.value
@@ -33,6 +38,8 @@ class ServingOptions:
     scenarios: tuple[str, ...] = ()
     scenario_goal: str = SCENARIO_GOALS[0]
     measure: MeasureMode = "trials"
+    served_samples: float | None = None
+    measure_cores: int | None = None
 
     def check(self) -> None:
         """Raise InputError for the first invalid option."""
@@ -43,6 +50,10 @@ class ServingOptions:
         ):
             if value not in known:
                 raise InputError(unknown(name, value, known))
+        if self.served_samples is not None and not 0 < self.served_samples < math.inf:
+            raise InputError(f"served_samples must be above 0 and finite, got {self.served_samples}")
+        if self.measure_cores is not None and self.measure_cores < 0:
+            raise InputError(f"measure_cores must be 0 or more, got {self.measure_cores}")
         point_search.algorithm(self.search)
         for text in self.scenarios:
             parse_scenario(text)

@@ -25,7 +25,9 @@ Seconds = NDArray[np.float64]
 _DRAWS = 1000  # quantiles of a service time to draw from; rarer events than 1 in 2,000 are not simulated
 _Z = np.array([NormalDist().inv_cdf((rank + 0.5) / _DRAWS) for rank in range(_DRAWS)])
 _Z90, _Z99 = NormalDist().inv_cdf(0.90), NormalDist().inv_cdf(0.99)
-_TRUST = (LatencySource.PREDICTED, LatencySource.EMULATED, LatencySource.MEASURED)  # in increasing order
+_TRUST = (  # in increasing order
+    LatencySource.PREDICTED, LatencySource.EMULATED, LatencySource.CPU_TIME, LatencySource.MEASURED,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,15 @@ def sustainable_rate(scenario: Scenario, curve: LatencyCurve, batch_size: int) -
             return math.inf
 
 
+def sustained_per_s(scenario: Scenario, served: Sequence[Served]) -> float:
+    """Return the highest rate, in the scenario's unit, that any serving point sustains."""
+    return max(
+        sustainable_rate(scenario, curve, size)
+        for curve in _curves(served).values()
+        for size in _batch_sizes(scenario, curve)
+    )
+
+
 def _curves(served: Sequence[Served]) -> dict[ServingPoint, LatencyCurve]:
     """Return a latency curve for each group of points that differ only in batch size."""
     groups: dict[ServingPoint, list[Served]] = {}

@@ -37,6 +37,20 @@ class ServedModel:
         self._dtypes = [_NUMPY_TYPES.get(value.type, value.type[7:-1]) for value in inputs]
         self._output_names = [value.name for value in self.session.get_outputs()]
 
+    @property
+    def inputs(self) -> list[tuple[str, str, tuple[int | None, ...]]]:
+        """Return the name, the numpy type and the shape of each input; dimensions that are not fixed are None."""
+        shapes = [
+            tuple(size if isinstance(size, int) else None for size in value.shape)
+            for value in self.session.get_inputs()
+        ]
+        return list(zip(self._names, self._dtypes, shapes))
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the names of the outputs."""
+        return tuple(self._output_names)
+
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs for any number of samples, computed in batches of the recommended size.
 

@@ -2,7 +2,7 @@
 
 An architecture is measured once per device, whatever its weights: the store keeps the result under the signature, the
 device's figures, the serving space and the version of the runtime, for this study and all later ones. Measurements on
-this machine pause the trials, and the surface records for how long; boards with an agent measure at the same time.
+this machine pause the trials, unless cores are reserved for them; boards with an agent measure at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.engine import Engine
 from onefold.serving.device_measurement import DeviceMeasurement, SurfaceRequest
 from onefold.serving.export import Exported
+from onefold.serving.load_metrics import LoadMetrics
 from onefold.serving.space import ServingSpace
 from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store
@@ -63,6 +64,8 @@ class TrialMeasurement:
         hang_timeout_s: float = HANG_TIMEOUT_S,
         pairings: Path | None = None,
         run: str = "",
+        load: LoadMetrics | None = None,
+        cores: Sequence[int] = (),
     ) -> None:
         self._study, self._run = study, run or secrets.token_hex(16)
         self._devices = devices
@@ -70,15 +73,29 @@ class TrialMeasurement:
         self._serving = serving
         self._whole_space = ServingSpace() if space is None else space
         self._store = store
-        quiet = (measurement_lock, engine.paused)
-        self._on = {
+        self._load = load
+        self._cores = len(cores)
+        opened = {
+            device.name: partial(open_session, device, host, hang_timeout_s, pairings=pairings) for device in devices
+        }
+        # With all cores, while nothing trains.
+        self._alone = {
             device.name: DeviceMeasurement(
-                device,
-                partial(open_session, device, host, hang_timeout_s, pairings=pairings),
-                self._space(device),
-                *quiet,
+                device, opened[device.name], self._space(device), measurement_lock, engine.paused
             )
             for device in devices
+        }
+        self._on = self._alone | {
+            device.name: DeviceMeasurement(
+                device,
+                partial(opened[device.name], cores=cores),
+                self._space(device),
+                measurement_lock,
+                cores=cores,
+                pause=engine.paused,
+            )
+            for device in devices
+            if cores and not device.agent
         }
         self.on_measured: OnMeasured = lambda trial, device, surface, recalled: None  # noqa: ARG005
         self._surfaces: dict[tuple[int, str], Surface] = {}
@@ -86,12 +103,14 @@ class TrialMeasurement:
         self._failed: dict[int, ModelError] = {}  # trials whose model cannot be served
         self._absent: dict[int, DeviceUnavailable] = {}  # trials that lack the metrics of a device
         self._running: dict[tuple[int, str], tuple[str, Future[Surface]]] = {}  # with the key of the surface
+        self._linked: dict[tuple[int, str], Surface] = {}  # as stored before this run
+        self._settled: set[str] = set()  # keys of the surfaces that this study uses, however disturbed they are
 
     def __enter__(self) -> TrialMeasurement:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for measurement in self._on.values():
+        for measurement in {*self._on.values(), *self._alone.values()}:
             measurement.close()
 
     def recall(self) -> None:
@@ -100,6 +119,9 @@ class TrialMeasurement:
         for (trial, name), linked in self._store.trial_surfaces(self._study).items():
             quick = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
             self._surfaces[trial, name] = quick or linked
+            self._linked[trial, name] = linked
+            if quick is not None:
+                self._settled.add(self._key(linked.signature, devices[name]))
 
     def knows(self, trial: int) -> bool:
         """Return whether the surfaces of a trial are known on all devices, or are being measured."""
@@ -116,7 +138,7 @@ class TrialMeasurement:
         for device in self._devices:
             key = self._key(exported.signature, device)
             known = self._store.surface(key)
-            if known is not None:
+            if known is not None and not self._is_repeated(key, known):
                 self._keep(exported.trial, device, key, known)
             elif device.agent:
                 self._start(device, exported)
@@ -147,7 +169,9 @@ class TrialMeasurement:
 
     def known_metrics(self, trial: int) -> Metrics:
         """Return the serving metrics of a trial that have been measured."""
-        return metrics_on([device.name for device in self._devices], trial, self._surfaces)
+        names = [device.name for device in self._devices]
+        load = self._load.metrics(names, trial, self._surfaces) if self._load is not None else {}
+        return {**metrics_on(names, trial, self._surfaces), **load}
 
     def measure_precisely(self, trial: int, model: Path, signature: str, *, after_idle: bool) -> dict[str, Surface]:
         """Return the surfaces of the winner by device: all points with standard effort, the best ones precisely.
@@ -161,13 +185,21 @@ class TrialMeasurement:
             for device in self._devices
         }
         known = {name: self._store.surface(key) for name, key in keys.items()}
+        doubtful = {
+            name: surface
+            for name, surface in known.items()
+            if surface and surface.reasons_for_doubt and self._linked.get((trial, name)) != surface
+        }
+        known = {name: None if name in doubtful else surface for name, surface in known.items()}
         # Boards begin first, and measure while this machine does.
         unknown = sorted((device for device in self._devices if known[device.name] is None), key=_is_here)
         running = {}
         for device in unknown:
             run = f"{self._run} {keys[device.name]}"
-            request = SurfaceRequest(run, model, serving, STANDARD, final=PRECISE, after_idle=after_idle)
-            running[device.name] = self._on[device.name].start(request)
+            request = SurfaceRequest(
+                run, model, serving, STANDARD, PRECISE, after_idle=after_idle, doubtful=doubtful.get(device.name)
+            )
+            running[device.name] = self._alone[device.name].start(request)
         surfaces = {}
         for device in self._devices:
             surface = known[device.name]
@@ -198,13 +230,13 @@ class TrialMeasurement:
         key = self._key(exported.signature, device)
         same = [future for other, future in self._running.values() if other == key]
         known = self._store.surface(key)  # two pending trials may share an architecture
-        if known is not None:
+        if known is not None and not self._is_repeated(key, known):
             future: Future[Surface] = Future()
             future.set_result(known)
         elif same:
             future = same[0]
         else:
-            request = SurfaceRequest(f"{self._run} {key}", Path(exported.model), self._serving, QUICK)
+            request = SurfaceRequest(f"{self._run} {key}", Path(exported.model), self._serving, QUICK, doubtful=known)
             future = self._on[device.name].start(request)
         self._running[exported.trial, device.name] = key, future
 
@@ -226,18 +258,27 @@ class TrialMeasurement:
     def _keep(self, trial: int, device: Device, key: str, surface: Surface) -> None:
         with self._store.transaction():
             known = self._store.surface(key)
+            if known is not None and known != surface and self._is_repeated(key, known):
+                self._store.archive_surface(key)
+                known = None
             if known is None:
                 self._store.save_surface(key, surface)
             recalled, surface = known is not None, known or surface
+            self._settled.add(key)
             self._store.link_surface(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
         self.on_measured(trial, device.name, surface, recalled)
+
+    def _is_repeated(self, key: str, known: Surface) -> bool:
+        """Return whether a disturbed surface is measured again: once, before any trial of this study has it."""
+        return bool(known.reasons_for_doubt) and key not in self._settled
 
     def _space(self, device: Device) -> ServingSpace:
         return self._whole_space.on(device.cores)
 
     def _key(self, signature: str, device: Device) -> str:
-        return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK)
+        cores = 0 if device.agent else self._cores
+        return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK, cores=cores)
 
 
 def _is_here(device: Device) -> bool:
@@ -251,12 +292,15 @@ def memo_key(
     space: ServingSpace,
     serving: PointSearchOptions,
     *efforts: TimingEffort,
+    cores: int = 0,
 ) -> str:
     """Return the key of a surface in the store: a hash of everything that the measurement depends on.
 
+    `cores` are those reserved for measuring, on which fewer threads can be measured; 0 stands for all.
+
     The names in it are spelled out, so that renaming a field does not lose the measurements of older stores.
     """
-    parts = {
+    parts: dict[str, object] = {
         "signature": signature,
         "device": device.digest,
         "host": "" if device.agent else host.digest,  # whose latencies are scaled to the device's
@@ -280,4 +324,6 @@ def memo_key(
         ],
         "runtime": device.runtime or runtime(),
     }
+    if cores:
+        parts["cores"] = cores
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

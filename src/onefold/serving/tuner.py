@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from onefold.device import AFTER_IDLE, PRECISE, Session, TimingEffort
@@ -114,6 +115,7 @@ class ServingTuner:
             parameters=prepared.architecture.parameters,
             measured_s=time.monotonic() - start_s,
             notes=(*prepared.notes, *_unmeasured(predicted, self.session.threads), *self.session.notes(model)),
+            measured_on=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
     def _search(

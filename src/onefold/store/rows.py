@@ -7,6 +7,7 @@ written the way Python's `json` writes and reads them.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -187,6 +188,14 @@ def surface_of(row: Row) -> Surface:
     with _reading(f"the surface {row['key']}"):
         surface = from_json(Surface, json.loads(row["content"]))
         return replace(surface, recalled=bool(row.get("recalled", surface.recalled)))
+
+
+ARCHIVED = "archived-"  # what the keys of surfaces begin with that are not in the history any more
+
+
+def archived_key() -> str:
+    """Return a new key for a surface that only its trials know."""
+    return f"{ARCHIVED}{secrets.token_hex(16)}"
 
 
 def surface_link_row(study: str, trial: int, device: str, key: str, recalled: bool) -> Row:

@@ -16,6 +16,12 @@ class ServingHistory(Protocol):
     def surface(self, key: str) -> Surface | None:
         """Return the surface with that key, or None."""
 
+    def surfaces(self) -> dict[str, Surface]:
+        """Return all surfaces that `surface` finds, by key."""
+
+    def archive_surface(self, key: str) -> None:
+        """Take a surface out of the history, if there is one, so that it is measured anew; its trials keep it."""
+
     def link_surface(self, study: str, trial: int, device: str, key: str, *, recalled: bool) -> None:
         """Record which surface a trial has on a device, and whether it was measured earlier (`recalled`)."""
 

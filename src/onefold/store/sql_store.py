@@ -122,6 +122,19 @@ class SqlStore:
     def surface(self, key: str) -> Surface | None:
         return next((rows.surface_of(row) for row in self._read(statements.SURFACE, key=key)), None)
 
+    def surfaces(self) -> dict[str, Surface]:
+        records = [row for row in self._read(statements.SURFACES) if not row["key"].startswith(rows.ARCHIVED)]
+        return {row["key"]: rows.surface_of(row) for row in records}
+
+    def archive_surface(self, key: str) -> None:
+        with self.transaction():
+            for row in self._read(statements.SURFACE, key=key):
+                if self._read(statements.COUNT_LINKS, key=key)[0]["links"]:
+                    new_key = rows.archived_key()
+                    self._write(statements.ADD_SURFACE, {**row, "key": new_key})
+                    self._write(statements.MOVE_LINKS, {"of_key": key, "new_key": new_key})
+                self._write(statements.DELETE_SURFACE, {"of_key": key})
+
     def link_surface(self, study: str, trial: int, device: str, key: str, *, recalled: bool) -> None:
         row = rows.surface_link_row(study, trial, device, key, recalled)
         self._upsert(schema.servings, row, study=study, trial=trial)

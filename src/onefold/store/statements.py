@@ -61,6 +61,11 @@ EPOCH_COUNTS = (
 EPOCHS_OF_TRIAL = EPOCHS.where(epochs.c.trial == bindparam("trial"))
 
 SURFACE = select(surfaces).where(surfaces.c.key == bindparam("key"))
+SURFACES = select(surfaces).order_by(surfaces.c.key)
+COUNT_LINKS = select(func.count().label("links")).select_from(servings).where(servings.c.key == bindparam("key"))
+ADD_SURFACE = insert(surfaces)
+MOVE_LINKS = update(servings).where(servings.c.key == bindparam("of_key")).values(key=bindparam("new_key"))
+DELETE_SURFACE = delete(surfaces).where(surfaces.c.key == bindparam("of_key"))
 TRIAL_SURFACES = (
     select(servings, surfaces.c.content)
     .join(surfaces, servings.c.key == surfaces.c.key)

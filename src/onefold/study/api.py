@@ -23,7 +23,7 @@ from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Value
-from onefold.vocabulary.space import Choice, Space
+from onefold.vocabulary.space import SYSTEM, Choice, Parameter, Space
 
 
 @suggest_keywords
@@ -58,7 +58,7 @@ def tune(
         device: The devices that the model will be served on: names from `onefold devices`, or `Device` records.
         objective: What to maximize, minimize and require; by default the workload's own objective.
         budget: When the study stops and what each rung may spend.
-        search: The search algorithm by name, or all search options.
+        search: The search algorithm by name, one for each group of the space, or all search options.
         serving: How serving points are searched and judged; needs a device.
         knobs: "on", "off", "probe" or "recall", or all knob options.
         compress: "off"; "in-loop" to fork trials into compressed variants while they are tuned; "after" to compress the
@@ -145,6 +145,10 @@ def train(
     ).run()
 
 
+def _system_group(space: Space) -> dict[str, dict[str, Parameter]]:
+    return {SYSTEM: space.inner[SYSTEM]} if SYSTEM in space.inner else {}
+
+
 def single_trial(
     workload: WorkloadLike | Tunable,
     config: Mapping[str, Value] | None = None,
@@ -167,7 +171,7 @@ def single_trial(
     complete = tunable.space.complete(config or {})
     return Study(
         tunable,
-        Space(**{name: Choice(value) for name, value in complete.items()}),
+        Space(**{name: Choice(value) for name, value in complete.items()}, **_system_group(tunable.space)),
         budget=Budget(trials=1, max_epochs=epochs),
         search=SearchOptions("grid", rungs="none"),
         knobs=knobs,

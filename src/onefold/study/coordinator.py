@@ -363,7 +363,17 @@ class Coordinator:
         source = ", ".join(dict.fromkeys(surface.best(goal).source.value for goal in goals))
         measured_s = 0.0 if recalled else surface.measured_s
         self._on_event(
-            ServingMeasured(self.progress, trial, device, points, recalled, source, surface.metrics(), measured_s)
+            ServingMeasured(
+                self.progress,
+                trial,
+                device,
+                points,
+                recalled,
+                source,
+                surface.metrics(),
+                measured_s,
+                surface.reasons_for_doubt,
+            )
         )
 
     def progress(self) -> StudyProgress:

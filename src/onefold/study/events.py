@@ -132,6 +132,7 @@ class ServingMeasured(StudyEvent):
     source: str  # of the latencies: measured, emulated or predicted
     metrics: Metrics
     measured_s: float
+    doubts: tuple[str, ...] = ()  # what disturbed the measurement
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,10 @@ CompressMode = Literal["off", "in-loop", "after"]
 class SearchOptions:
     """How configurations are proposed and promoted.
 
-    `algorithm` is grid, random, tpe, gp, cmaes or nsga2, or a mapping from parameter groups to one of them. `rungs` is
-    none, halving, hyperband, asha or top-k; by default halving, and none for functions that report once. `warm_start`
+    `algorithm` is grid, random, tpe, gp, cmaes, nsga2 or bohb (tpe with hyperband), or a mapping from parameter groups
+    to one of them; the groups `system` and `serving`, which are tuned inside of a trial, take few, grid or halving, and
+    few or grid. `rungs` is none, halving, hyperband, asha or top-k; by default halving, and none for functions that
+    report once. `warm_start`
     names a study over the same space to learn from. `first` are configurations to try before any is proposed, and
     `arms` groups of their positions; with top-k, the best of each group are promoted. `pairs` has, by arm, pairs of a
     position in it and one in the first arm; the pairs with the best trials of either side are promoted too.
@@ -70,6 +72,22 @@ class ParallelismOptions:
             )
         if not self.hang_timeout_s > 0:
             raise InputError(f"hang_timeout_s must be above 0, got {self.hang_timeout_s}")
+
+
+BOHB = "bohb"  # a name for TPE with Hyperband
+
+
+def algorithm_and_rungs(search: SearchOptions, default_rungs: str) -> tuple[Algorithm, str]:
+    """Return the search algorithm and the rungs; `bohb` stands for both. Raises InputError if it is given only one."""
+    if search.algorithm == BOHB:
+        if search.rungs not in (None, "hyperband"):
+            raise InputError(
+                f"bohb is tpe with hyperband, and rungs are {search.rungs!r}; leave them out, or search with tpe"
+            )
+        return "tpe", "hyperband"
+    if not isinstance(search.algorithm, str) and BOHB in search.algorithm.values():
+        raise InputError("bohb is tpe with hyperband for the whole space; give a group tpe, and rungs='hyperband'")
+    return search.algorithm, search.rungs or default_rungs
 
 
 def check_selection(selection: SelectionOptions) -> None:

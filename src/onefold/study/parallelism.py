@@ -28,20 +28,27 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def most_workers(accelerator: str) -> int:
-    """Return the most workers worth trying: one per core, but few on a GPU, where each holds its own memory."""
-    return cores() if accelerator == "cpu" else min(cores(), 4)
+def most_workers(accelerator: str, reserved: int = 0) -> int:
+    """Return the most workers worth trying: one per core, but few on a GPU, where each holds its own memory.
+
+    `reserved` cores are not for training.
+    """
+    free = max(1, cores() - reserved)
+    return free if accelerator == "cpu" else min(free, 4)
 
 
-def measure(engine: Engine, config: Config, most_parallel: int, *, are_tuned: bool) -> MeasuredParallelism:
+def measure(
+    engine: Engine, config: Config, most_parallel: int, *, are_tuned: bool, reserved: int = 0
+) -> MeasuredParallelism:
     """Compare many single-threaded trials with fewer multi-threaded ones by training the workload for a moment.
 
     A workload that cannot be trained with this configuration gets one thread per trial. If the knobs of trials
-    `are_tuned`, the last ones get all cores even if this configuration is no faster on them: others may be.
+    `are_tuned`, the last ones get all cores even if this configuration is no faster on them: others may be. `reserved`
+    cores are not for training.
     """
     rates: dict[tuple[int, int], float] = {}
     for parallel in _candidates(most_parallel):
-        threads = max(1, cores() // parallel)
+        threads = max(1, (cores() - reserved) // parallel)
         throughputs = _throughputs(engine, config, parallel, threads)
         if not throughputs:
             return MeasuredParallelism(most_parallel, 1, (), {})

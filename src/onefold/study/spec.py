@@ -10,6 +10,7 @@ from onefold.compression.selection import SelectionOptions
 from onefold.device import Device
 from onefold.engine import EngineName
 from onefold.search import Algorithm, Observation, ResultsBy
+from onefold.serving.load_metrics import load_metric_names
 from onefold.serving.options import ServingOptions
 from onefold.study.options import CompressMode
 from onefold.vocabulary.budget import Budget
@@ -18,6 +19,7 @@ from onefold.vocabulary.errors import OnefoldError, StoreError
 from onefold.vocabulary.forks import ENCODED_BYTES, ForkOptions
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.serving import SERVING_METRICS
 from onefold.vocabulary.space import Space
@@ -90,8 +92,9 @@ class Spec:
         """Return the metrics that are measured on devices rather than reported by training."""
         if not self.devices:
             return ()
-        qualified = [f"{metric}@{device.name}" for device in self.devices for metric in SERVING_METRICS]
-        return (*SERVING_METRICS, *(qualified if len(self.devices) > 1 else ()))
+        of_device = (*SERVING_METRICS, *load_metric_names(self.serving.scenarios))
+        qualified = [f"{metric}@{device.name}" for device in self.devices for metric in of_device]
+        return (*of_device, *(qualified if len(self.devices) > 1 else ()), SERVED_SAMPLES)
 
     @property
     def measured_metrics(self) -> tuple[str, ...]:

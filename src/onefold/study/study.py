@@ -28,11 +28,13 @@ from onefold.study.options import (
     CompressMode,
     ParallelismOptions,
     SearchOptions,
+    algorithm_and_rungs,
     check_selection,
     compress_options,
 )
 from onefold.study.result import Result, copy_best
 from onefold.study.serving_options import with_devices
+from onefold.study.space_groups import check_groups, split_algorithm, with_serving_group, with_system_group
 from onefold.study.spec import Parallelism, Spec
 from onefold.study.study_run import StudyRun, create_search
 from onefold.study.summary import open_epochs
@@ -71,7 +73,7 @@ class Study:
         device: The devices that the model will be served on: names from `onefold devices`, or `Device` records.
         objective: What to maximize, minimize and require; by default the workload's own objective.
         budget: When the study stops and what each rung may spend.
-        search: The search algorithm by name, or all search options.
+        search: The search algorithm by name, one for each group of the space, or all search options.
         serving: How serving points are searched and judged; needs a device.
         knobs: "on", "off", "probe" or "recall", or all knob options.
         compress: "off"; "in-loop" to fork trials into compressed variants while they are tuned; "after" to compress the
@@ -113,18 +115,22 @@ class Study:
         self._home = home if isinstance(home, Home) else Home(home)
         self.on_event = on_event or _log_event
         self._tunable = workload if isinstance(workload, Tunable) else Tunable(workload)
+        options = search if isinstance(search, SearchOptions) else SearchOptions(search)
         spec = self._new_spec(
             space,
             objective,
             budget or Budget(),
-            search if isinstance(search, SearchOptions) else SearchOptions(search),
+            options,
             KnobOptions(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
             compress,
             parallelism or ParallelismOptions(),
             seed,
         )
         devices = [device] if isinstance(device, (str, Device)) else list(device)
-        spec = with_devices(spec, devices, serving or ServingOptions(), self._home)
+        serving = with_serving_group(
+            spec.space, serving or ServingOptions(), split_algorithm(options.algorithm)[1], has_device=bool(devices)
+        )
+        spec = with_devices(spec, devices, serving, self._home)
         if (reported := self._tunable.reported_metrics) is not None:
             spec.check_metrics((*reported, *spec.measured_metrics))
         with closing(self._home.store()) as store:
@@ -156,14 +162,25 @@ class Study:
         self._tunable.check_compress(mode)
         check_selection(selection)
         knobs.check()
+        space = space if space is not None else self._tunable.space
+        check_groups(space)
+        algorithm, rungs = algorithm_and_rungs(search, self._tunable.rungs)
+        algorithm, inner = split_algorithm(algorithm)
+        knobs = with_system_group(
+            space,
+            knobs,
+            inner,
+            is_function=self._tunable.workload is None,
+            yields_steps=self._tunable.yields_steps,
+        )
         open_clusterer(knobs.similarity)
         spec = Spec(
             workload=self._tunable.reference,
-            space=space if space is not None else self._tunable.space,
+            space=space,
             objective=self._guarded(objective or self._tunable.objective),
             budget=budget,
-            search=search.algorithm,
-            rungs=search.rungs or self._tunable.rungs,
+            search=algorithm,
+            rungs=rungs,
             top_k=search.top_k,
             results_by="work",
             seed=seed,
@@ -194,11 +211,12 @@ class Study:
         return spec
 
     def _guarded(self, objective: Objective) -> Objective:
-        """Return the objective with the default guard on the workload's own metric."""
+        """Return the objective with the default guard and the ratios on the workload's own metric."""
         if self._tunable.workload is None:
             return objective
         own = self._tunable.objective.goals[0]
-        return objective.guarded(own.metric, maximize=own.maximize)
+        guarded = objective.guarded(own.metric, maximize=own.maximize)
+        return guarded.with_ratios_over(own.metric, maximize=own.maximize)
 
     @classmethod
     @suggest_keywords

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from onefold.engine import Call, Engine, open_engine, run_call
+from onefold.processes import available_cores, lease_cores
 from onefold.search import Search
+from onefold.serving.load_metrics import LoadMetrics
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store, StudyRecord
@@ -23,6 +26,7 @@ from onefold.study.interrupts import Interrupts
 from onefold.study.model_writer import ModelWriter
 from onefold.study.options import fork_plan
 from onefold.study.result import Result
+from onefold.study.serving_options import reserved_cores
 from onefold.study.spec import Spec
 from onefold.study.tunable import Tunable
 from onefold.study.worker_calls import check_class_scores
@@ -30,6 +34,7 @@ from onefold.training import calls
 from onefold.vocabulary.errors import ModelError, OnefoldError, WorkloadError
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.log import log_of
+from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Failure, StudyState, Trial
 from onefold.vocabulary.serving import OptimizeFor
 
@@ -62,13 +67,15 @@ class StudyRun:
         spec = Spec.from_json(record.spec)
         self._on_event(StudyStarted(self._no_progress, self._name, str(folder)))
         shutil.rmtree(folder / "data", ignore_errors=True)  # left by a killed run; the data may have changed
-        with self._engine(spec) as engine, ExitStack() as stack:
+        with ExitStack() as stack:
+            measuring = _reserve_cores(spec, stack)
+            engine = stack.enter_context(self._engine(spec, measuring))
             self._check_batch_size(spec, engine)
             _check_distillation(spec, engine)
-            spec = self._with_parallelism(spec, engine)
+            spec = _with_served_samples(self._with_parallelism(spec, engine, len(measuring)), engine)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
-            measurement = self._trial_measurement(spec, engine, stack, record.created)
+            measurement = self._trial_measurement(spec, engine, stack, record.created, measuring)
             coordinator = Coordinator(
                 self._name,
                 spec,
@@ -129,18 +136,21 @@ class StudyRun:
     def _no_progress(self) -> StudyProgress:
         return StudyProgress(self._name)
 
-    def _engine(self, spec: Spec) -> Engine:
+    def _engine(self, spec: Spec, measuring: Sequence[int] = ()) -> Engine:
         options = spec.parallelism
         setup = self._tunable.setup(self._folder, options.accelerator)
         return open_engine(
             options.engine,
             setup,
-            slots=options.parallel or parallelism.most_workers(options.accelerator),
+            slots=options.parallel or parallelism.most_workers(options.accelerator, len(measuring)),
             hang_timeout_s=options.hang_timeout_s,
             memory_bytes=options.memory_bytes,
+            cores=[core for core in available_cores() if core not in measuring] if measuring else None,
         )
 
-    def _trial_measurement(self, spec: Spec, engine: Engine, stack: ExitStack, created: str) -> TrialMeasurement | None:
+    def _trial_measurement(
+        self, spec: Spec, engine: Engine, stack: ExitStack, created: str, measuring: Sequence[int] = ()
+    ) -> TrialMeasurement | None:
         """Return what measures trials on the devices of the study; None if it has none."""
         if not spec.devices or spec.host is None:
             return None
@@ -155,12 +165,19 @@ class StudyRun:
             space=spec.serving.space,
             hang_timeout_s=spec.parallelism.hang_timeout_s,
             pairings=self._home.pairings,
+            cores=measuring,
+            load=LoadMetrics(
+                spec.serving.scenarios,
+                spec.serving.scenario_goal,
+                spec.serving.served_samples,
+                (*spec.objective.inputs, *spec.objective.guard_inputs),
+            ),
             run=f"{self._name} {created}",
         )
         measurement.recall()
         return stack.enter_context(measurement)
 
-    def _with_parallelism(self, spec: Spec, engine: Engine) -> Spec:
+    def _with_parallelism(self, spec: Spec, engine: Engine, reserved: int) -> Spec:
         """Return the spec with the number of parallel trials: as requested, or measured once for the study's life."""
         if spec.parallelism.parallel > 0:
             return spec
@@ -170,7 +187,9 @@ class StudyRun:
             few = parallelism.threads_of_functions(engine.slots) if are_tuned else ()
             chosen = replace(spec.parallelism, parallel=engine.slots, threads=1, threads_of_few=few)
             return replace(spec, parallelism=chosen)
-        measured = parallelism.measure(engine, spec.space.default(), engine.slots, are_tuned=are_tuned)
+        measured = parallelism.measure(
+            engine, spec.space.default(), engine.slots, are_tuned=are_tuned, reserved=reserved
+        )
         self._on_event(
             ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s)
         )
@@ -194,6 +213,24 @@ class StudyRun:
                 f"batch_size goes up to {largest}, but there are only {samples} training samples; "
                 f"limit the space to {samples}"
             )
+
+
+def _reserve_cores(spec: Spec, stack: ExitStack) -> list[int]:
+    """Return the cores on which trials are measured, leased for the run; none if trials are paused instead."""
+    count = reserved_cores(spec)
+    return stack.enter_context(lease_cores(count, available_cores())).cores if count else []
+
+
+def _with_served_samples(spec: Spec, engine: Engine) -> Spec:
+    """Return the spec with the number of samples that ratios count: by default the size of the test set."""
+    if not spec.devices or spec.serving.served_samples:
+        return spec
+    samples = run_call(engine, Call(calls.test_samples))
+    if isinstance(samples, int):
+        return replace(spec, serving=replace(spec.serving, served_samples=float(samples)))
+    if SERVED_SAMPLES in (*spec.objective.inputs, *spec.objective.guard_inputs):
+        raise WorkloadError("the number of test samples is unknown; give served_samples")
+    return spec
 
 
 def _check_distillation(spec: Spec, engine: Engine) -> None:

@@ -68,6 +68,12 @@ def training_samples(trainer: Trainer, *, tick: Tick) -> Generator[None, None, i
     return trainer.training_samples
 
 
+def test_samples(trainer: Trainer, *, tick: Tick) -> Generator[None, None, int | None]:  # noqa: ARG001 - instant
+    """Return the number of test samples."""
+    yield from ()
+    return trainer.test_samples
+
+
 def export_network(network: Any, inputs: Sequence[Any], path: Path) -> Path:
     """Export a network to ONNX and check that ONNX Runtime computes the same outputs."""
     from onefold.serving.export import check, export

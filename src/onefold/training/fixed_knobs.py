@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from onefold.training.knob_search import Setting
-from onefold.training.knobs import TrainingContext, applied, available_knobs
+from onefold.training.knobs import TrainingContext, applied, available_knobs, narrowed, why_nothing_acts
 from onefold.training.knobs.catalog import PRECISION_KNOBS
+from onefold.vocabulary.errors import SpaceError
 from onefold.vocabulary.knobs import KnobRecord, SettledKnobs
-from onefold.vocabulary.records import Epoch
+from onefold.vocabulary.records import Epoch, Value
 
 
 class DefaultKnobs:
@@ -56,6 +58,16 @@ class ConfiguredKnobs(DefaultKnobs):
         options = available_knobs(context, reduced=True).options
         self._setting = {name: value for name, value in setting.items() if value in options.get(name, ())}
         self._applied = ExitStack()
+
+    @classmethod
+    def of_space(cls, context: TrainingContext, values: Mapping[str, Sequence[Value]]) -> ConfiguredKnobs:
+        """Return the knobs with the single values of the group `system`. Raises SpaceError if none can be set here."""
+        available = narrowed(available_knobs(context, reduced=True, max_setup_s=math.inf), values)
+        if reason := why_nothing_acts(available, values):
+            raise SpaceError(reason)
+        knobs = cls(context, {})
+        knobs._setting = available.defaults
+        return knobs
 
     def tuned(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches with the knobs set."""

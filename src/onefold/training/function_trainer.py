@@ -56,6 +56,7 @@ class FunctionTrainer:
     """Trains configurations by calling a function. It has no dataset and no network."""
 
     training_samples: int | None = None
+    test_samples: int | None = None
 
     def __init__(self, function: Function, folder: Path, accelerator: str = "cpu") -> None:
         self._function = function

@@ -29,13 +29,21 @@ from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_planner import KnobPlanner
 from onefold.training.knob_search import Setting
-from onefold.training.knobs import AvailableKnobs, Knob, TrainingContext, applied, available_knobs
+from onefold.training.knobs import (
+    AvailableKnobs,
+    Knob,
+    TrainingContext,
+    applied,
+    available_knobs,
+    narrowed,
+    why_nothing_acts,
+)
 from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
 from onefold.training.knobs.processor import ThreadCount, is_same_machine
 from onefold.training.neighbor_load import NeighborLoad, StatLoad
 from onefold.training.step_window import OpenWindow, merged
 from onefold.training.window_plan import TRAINING_STEPS, StepRules, WindowMeasurement
-from onefold.vocabulary.errors import NotANumber
+from onefold.vocabulary.errors import NotANumber, SpaceError
 from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase, SettledKnobs, StepWindow
 from onefold.vocabulary.records import Config, Epoch
 
@@ -200,7 +208,7 @@ class KnobSession:
             epoch.trial, epoch.rung, epoch.number,
             windows=tuple(merged(self._windows) if len(self._windows) > MAX_WINDOWS else self._windows),
             profile=None if self._has_reported_profile else planner.profile,
-            learned=planner.learned,
+            learned=None if self._options.options else planner.learned,  # the best of some knobs only
             notes=tuple(planner.notes),
             missing=planner.available.unavailable,
             defaults=planner.available.defaults,
@@ -397,13 +405,22 @@ class KnobSession:
 
     def _available(self, max_setup_s: float = 0.0) -> AvailableKnobs:
         excluded = dict.fromkeys(self._given_up, "an epoch failed with it")
+        named = self._options.options
         if self._options.probing == "few":
             excluded |= dict.fromkeys(
-                LIMITS & set(self._knobs), "a limit makes nothing faster; grid and halving probe it"
+                (LIMITS & set(self._knobs)) - set(named), "a limit makes nothing faster; grid and halving probe it"
             )
         knobs = [knob for name, knob in self._knobs.items() if name not in excluded]
-        available = available_knobs(self._context, reduced=self._options.reduced, max_setup_s=max_setup_s, knobs=knobs)
-        return AvailableKnobs(available.options, {**available.unavailable, **excluded})
+        reduced = self._options.reduced or not PRECISION_KNOBS.isdisjoint(named)
+        available = available_knobs(self._context, reduced=reduced, max_setup_s=max_setup_s, knobs=knobs)
+        available = AvailableKnobs(available.options, {**available.unavailable, **excluded})
+        if not named:
+            return available
+        available = narrowed(available, named)
+        reason = why_nothing_acts(available, named)
+        if reason and not self._given_up:
+            raise SpaceError(reason)
+        return available
 
     def _applies(self, memory: KnobMemory) -> bool:
         expected = (self._machine, self._options.optimize_for, self._options.reduced)

@@ -29,6 +29,10 @@ class Trainer(Protocol):
     def training_samples(self) -> int | None:
         """Return the number of training samples; None if the trainer has no dataset."""
 
+    @property
+    def test_samples(self) -> int | None:
+        """Return the number of test samples, without test data of validation samples; None if it is unknown."""
+
     def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | KnobRecord, None, None]:
         """Train a group of configurations within their grants; a group of one is the ordinary case.
 

@@ -43,6 +43,8 @@ def open_knobs(
     }
     if configured:
         return ConfiguredKnobs(context, configured)
+    if assignment.knobs.mode == "off" and assignment.knobs.options:
+        return ConfiguredKnobs.of_space(context, assignment.knobs.options)
     if assignment.knobs.mode == "off":
         return DefaultKnobs()
     return KnobSession(

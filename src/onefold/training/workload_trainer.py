@@ -55,6 +55,12 @@ class WorkloadTrainer:
         """Return the number of training samples; None for an `IterableDataset`."""
         return None if isinstance(self.splits.train, StreamSplit) else len(self.splits.train)
 
+    @property
+    def test_samples(self) -> int | None:
+        """Return the number of test samples, without test data of validation samples; None for an `IterableDataset`."""
+        split = self.splits.validation if self.splits.test is None else self.splits.test
+        return None if isinstance(split, StreamSplit) else len(split)
+
     def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | KnobRecord, None, None]:
         """Train the trials of a group one after the other; yield their epochs and knob records."""
         for assignment in group:

@@ -14,11 +14,13 @@ from typing import Any, Literal, get_args
 
 from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
-from onefold.vocabulary.records import Config
+from onefold.vocabulary.records import Config, Value
 
 KnobMode = Literal["off", "on", "probe", "recall"]
 OptimizeKnobsFor = Literal["time", "energy"]
 Probing = Literal["few", "grid", "halving"]
+FUNCTION_KNOBS = frozenset({"threads", "cores", "allocator", "frequency_khz", "memory_gib"})
+KNOB_NAMES = FUNCTION_KNOBS | {"gpus", "loaders", "memory_format", "precision", "tf32", "update", "compile"}
 KNOB_PREFIX = "knob_"  # marks the parameters of a search space that are knobs
 
 
@@ -36,6 +38,7 @@ class KnobOptions:
         similarity: The clusterer that groups earlier jobs by their profiles: KMeans, or AgglomerativeClustering, Birch,
             DBSCAN, HDBSCAN, MeanShift or OPTICS of scikit-learn.
         reduced: Whether knobs may reduce the numeric precision, as long as the training loss does not rise.
+        options: The knobs to tune and their values, the group `system` of the space; empty for all of both.
     """
 
     mode: KnobMode = "off"
@@ -43,6 +46,7 @@ class KnobOptions:
     probing: Probing = "few"
     similarity: str = "KMeans"
     reduced: bool = False
+    options: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise InputError for the first option with an unknown value."""

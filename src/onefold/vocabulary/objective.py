@@ -6,12 +6,12 @@ Objective(maximize="accuracy", minimize="latency_s", prefer="latency_s")    # of
 Objective(minimize="loss", require={"accuracy": at_least(0.9)})
 Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})        # with a device
 Objective(minimize="latency_s", require={"accuracy": at_least("best-0.01")})    # at most 0.01 below the best
-Objective(minimize="(train_time_s + latency_s) / accuracy")                 # or by name: "time_ratio"
+Objective(minimize="(train_time_s + 1e4 * latency_s) / accuracy")           # or by name: "time_ratio"
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +20,11 @@ from onefold.vocabulary.errors import ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
 from onefold.vocabulary.pareto import KneeDistance, fronts, spread
 from onefold.vocabulary.preference import Preference, meets_guard, preference
+from onefold.vocabulary.ratios import FORMER_FORMULAS, RATIOS, ratio_formula
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.requirement import Bound
 
 VALUE = "value"  # the metric of a function that returns a number, which is minimized
-
-# Named expressions: the ratios of inference-aware tuning.
-RATIOS = {
-    "time_ratio": "(train_time_s + latency_s) / accuracy",
-    "energy_ratio": "(energy_j + energy_per_sample_j) / accuracy",
-}
 
 
 @dataclass(frozen=True)
@@ -52,12 +47,14 @@ class Goal:
 class Objective:
     """One or several goals, bounds that a feasible result must meet, and which trial of a Pareto front is handed over.
 
-    `prefer` is a Preference, weights of the goals, or text such as "latency_s" or "accuracy=2,latency_s=1".
+    `prefer` is a Preference, weights of the goals, or text such as "latency_s" or "accuracy=2,latency_s=1". `formulas`
+    are the expressions behind the ratios among the metrics; a study sets them by the workload's own metric.
     """
 
     goals: tuple[Goal, ...]
     require: Mapping[str, Bound]
     prefer: Preference
+    formulas: Mapping[str, str]
 
     def __init__(
         self,
@@ -65,6 +62,7 @@ class Objective:
         minimize: str | Iterable[str] = (),
         require: Mapping[str, Bound] | None = None,
         prefer: Preference | Mapping[str, float] | str | None = None,
+        formulas: Mapping[str, str] | None = None,
     ) -> None:
         goals = [Goal(metric, True) for metric in _names(maximize)] + [
             Goal(metric, False) for metric in _names(minimize)
@@ -77,6 +75,9 @@ class Objective:
         object.__setattr__(self, "require", dict(require or {}))
         object.__setattr__(self, "prefer", preference(prefer))
         self.prefer.check([goal.metric for goal in goals])
+        used = [metric for metric in (*self.metrics, *self.guarded_metrics) if metric in RATIOS]
+        given = formulas or {}
+        object.__setattr__(self, "formulas", {ratio: given.get(ratio) or ratio_formula(ratio) for ratio in used})
         for metric in self.metrics:
             if set(metric) & set("()*/+"):
                 names(metric)  # raises now if it is not an expression
@@ -98,27 +99,27 @@ class Objective:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Return every recorded metric that the goals and requirements are computed from."""
-        return _all_inputs(self.metrics)
+        return self._all_inputs(self.metrics)
 
     @property
     def guard_inputs(self) -> tuple[str, ...]:
         """Return every recorded metric that the guard is computed from."""
-        return _all_inputs(self.guarded_metrics)
+        return self._all_inputs(self.guarded_metrics)
 
     def completed(self, metrics: Metrics) -> Metrics:
         """Return the metrics with the value of each expression added under its text, if it can be computed."""
         missing = [metric for metric in (*self.metrics, *self.guarded_metrics) if metric not in metrics]
-        formulas = {m: RATIOS.get(m, m) for m in missing if m in RATIOS or not is_plain(m)}
-        able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in _inputs(m))}
+        formulas = {m: self.formulas.get(m, m) for m in missing if m in self.formulas or not is_plain(m)}
+        able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in self._inputs(m))}
         return {**metrics, **{metric: value(formula, metrics) for metric, formula in able.items()}} if able else metrics
 
     def check(self, reported: Iterable[str]) -> None:
         """Raise ObjectiveError if a metric that the goals or requirements need is not reported."""
-        _check_reported(self.metrics, set(reported))
+        self._check_reported(self.metrics, set(reported))
 
     def check_guard(self, reported: Iterable[str]) -> None:
         """Raise ObjectiveError if a metric that the guard needs is not reported."""
-        _check_reported(self.guarded_metrics, set(reported))
+        self._check_reported(self.guarded_metrics, set(reported))
 
     def losses(self, metrics: Metrics) -> tuple[float, ...]:
         """Return one number per goal; smaller is better."""
@@ -141,16 +142,47 @@ class Objective:
             return self
         return self._replaced(prefer=self.prefer.guarded(metric, maximize=maximize))
 
+    def with_ratios_over(self, metric: str, *, maximize: bool) -> Objective:
+        """Return the objective with its ratios over the workload's own metric."""
+        return self._replaced(formulas={ratio: ratio_formula(ratio, metric, maximize) for ratio in self.formulas})
+
     def preferring(self, prefer: Preference) -> Objective:
         """Return the objective with another preference, whose weights or guard stay as they are if it has none."""
         weights, guard = prefer.weights or self.prefer.weights, prefer.guard
         return self._replaced(prefer=Preference(weights, self.prefer.guard if guard is None else guard))
 
-    def _replaced(self, *, require: Mapping[str, Bound] | None = None, prefer: Preference | None = None) -> Objective:
+    def _replaced(
+        self,
+        *,
+        require: Mapping[str, Bound] | None = None,
+        prefer: Preference | None = None,
+        formulas: Mapping[str, str] | None = None,
+    ) -> Objective:
         maximize, minimize = ([goal.metric for goal in self.goals if goal.maximize is way] for way in (True, False))
         return Objective(
-            maximize, minimize, self.require if require is None else require, self.prefer if prefer is None else prefer
+            maximize,
+            minimize,
+            self.require if require is None else require,
+            self.prefer if prefer is None else prefer,
+            self.formulas if formulas is None else formulas,
         )
+
+    def _inputs(self, metric: str) -> tuple[str, ...]:
+        """Return the metrics that an expression needs; `metric` itself if it is none (functions report "val loss")."""
+        try:
+            return names(self.formulas.get(metric, metric))
+        except ObjectiveError:
+            return (metric,)
+
+    def _all_inputs(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for metric in metrics for name in self._inputs(metric)))
+
+    def _check_reported(self, metrics: Iterable[str], reported: set[str]) -> None:
+        """Raise ObjectiveError, with all names and the nearest one, for a metric not reported nor computed."""
+        for metric in self._all_inputs(metric for metric in metrics if metric not in reported):
+            if metric not in reported:
+                advice = '; give a goal, such as objective=Objective(minimize="loss")' if metric == VALUE else ""
+                raise ObjectiveError(unknown("metric", metric, reported, with_list=True) + advice)
 
     def violation(self, metrics: Metrics) -> float:
         """Return the total violation of the requirements, relative to their limits; 0 if all are met."""
@@ -233,17 +265,22 @@ class Objective:
             "minimize": [goal.metric for goal in self.goals if not goal.maximize],
             "require": {metric: bound.to_json() for metric, bound in self.require.items()},
             **({} if self.prefer == Preference() else {"prefer": self.prefer.to_json()}),
+            **({"formulas": dict(self.formulas)} if self.formulas else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Objective:
-        """Return the objective that `to_json` wrote; what earlier versions preferred with one goal is left out."""
+        """Return the objective that `to_json` wrote; what earlier versions preferred with one goal is left out.
+
+        The ratios of studies before 0.2.0 stay what they were.
+        """
         has_choice = len(data["maximize"]) + len(data["minimize"]) > 1
         return cls(
             data["maximize"],
             data["minimize"],
             {metric: Bound(**bound) for metric, bound in data["require"].items()},
             Preference.from_json(data["prefer"]) if has_choice and data.get("prefer") else None,
+            data.get("formulas", FORMER_FORMULAS),
         )
 
 
@@ -263,26 +300,6 @@ class FrontChoice:
         """Return a key that sorts the trials of a front, the one to hand over first; the first goal breaks ties."""
         losses = self.objective.losses(metrics)
         return (not self.admits(metrics), *self.distance(losses), *losses)
-
-
-def _inputs(metric: str) -> tuple[str, ...]:
-    """Return the metrics that an expression needs; `metric` itself if it is none (functions may report "val loss")."""
-    try:
-        return names(RATIOS.get(metric, metric))
-    except ObjectiveError:
-        return (metric,)
-
-
-def _all_inputs(metrics: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for metric in metrics for name in _inputs(metric)))
-
-
-def _check_reported(metrics: Iterable[str], reported: Collection[str]) -> None:
-    """Raise ObjectiveError, with all names and the nearest one, for a metric that is not reported nor computed."""
-    for metric in _all_inputs(metric for metric in metrics if metric not in reported):
-        if metric not in reported:
-            advice = '; give a goal, such as objective=Objective(minimize="loss")' if metric == VALUE else ""
-            raise ObjectiveError(unknown("metric", metric, reported, with_list=True) + advice)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value
 
 SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-TIMES = {"": 1.0, "US": 1e-6, "MS": 1e-3, "S": 1.0, "SEC": 1.0, "M": 60.0, "MIN": 60.0, "H": 3600.0}
+TIMES = {"": 1.0, "US": 1e-6, "MS": 1e-3, "S": 1.0, "SEC": 1.0, "M": 60.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
 ENERGIES = {"": 1.0, "J": 1.0, "KJ": 1e3, "MJ": 1e6, "WH": 3600.0, "KWH": 3.6e6}
 PRICES = {"": 1.0, "/KWH": 1.0}
 SHARES = {"": 1.0, "%": 0.01}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.quantities import share
+from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Energy, Metrics
 
 
@@ -19,6 +21,12 @@ class LatencySource(Enum):
     MEASURED = "measured"
     EMULATED = "emulated"  # measured on this machine, confined like the device, and scaled by a roofline model
     PREDICTED = "predicted"  # computed from other points
+    CPU_TIME = "cpu-time"  # CPU time on the device: other programs took too much of it to time batches by the clock
+
+    @property
+    def is_from_device(self) -> bool:
+        """Return whether it was taken on the device itself, by either clock."""
+        return self in (LatencySource.MEASURED, LatencySource.CPU_TIME)
 
 
 class OptimizeFor(Enum):
@@ -46,6 +54,18 @@ class ServingPoint:
         return f"batch {self.batch_size}, {threads}, {level}, {self.execution}, {self.precision}"
 
 
+NEGLIGIBLE_CONTENTION = 0.05  # a share that every measurement has
+MAX_SPREAD = 0.2  # of the confidence interval of a clean median, to either side
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What disturbed a measurement: the share of CPU time that other programs took, and why the clock was throttled."""
+
+    contention: float = 0.0
+    throttling: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """The cost of one serving point under back-to-back batches. Times are per batch."""
@@ -61,6 +81,21 @@ class Served:
     memory_bytes: int | None  # peak memory of the process that serves
     source: LatencySource
     after_rest_s: tuple[float, float, float] | None = None  # median, p90 and p99 of batches that follow an idle gap
+    disturbance: Disturbance = Disturbance()
+
+    @property
+    def reasons_for_doubt(self) -> tuple[str, ...]:
+        """Return why the latency may be wrong; empty for a clean measurement and for a predicted point."""
+        if not self.runs:
+            return ()
+        spread = (self.high_s - self.low_s) / (2 * self.latency_s) if self.latency_s > 0 else 0.0
+        contention = self.disturbance.contention
+        reasons = {
+            f"throttled: {self.disturbance.throttling}": bool(self.disturbance.throttling),
+            f"other programs took {share(contention)} of the CPU time": contention > NEGLIGIBLE_CONTENTION,
+            f"the median is uncertain by {share(spread)}": spread > MAX_SPREAD,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     @property
     def throughput_per_s(self) -> float:
@@ -110,6 +145,15 @@ class Surface:
     measured_s: float = 0.0  # duration of the measurements, during which trials were paused
     recalled: bool = False  # loaded from an earlier measurement
     notes: tuple[str, ...] = field(default=())
+    measured_on: str = ""  # ISO date and time in UTC; empty in stores of earlier versions
+
+    @property
+    def reasons_for_doubt(self) -> tuple[str, ...]:
+        """Return what disturbed the measurement of the points that its metrics are taken from; empty if it is clean."""
+        reasons = [reason for goal in OptimizeFor for reason in self.best(goal).reasons_for_doubt]
+        if not self.measured_on:  # points of earlier versions have no disturbance of their own, and notes had it
+            reasons += [note for note in self.notes if note.startswith(("contention: ", "throttled: "))]
+        return tuple(dict.fromkeys(reasons))
 
     def best(self, optimize_for: OptimizeFor) -> Served:
         """Return the cheapest point for a goal."""
@@ -133,12 +177,22 @@ class Surface:
 
 def metrics_on(devices: Sequence[str], trial: int, surfaces: Mapping[tuple[int, str], Surface]) -> Metrics:
     """Return the known serving metrics of a trial; those that do not name a device are of the first one."""
+    return on_devices(devices, trial, surfaces, Surface.metrics)
+
+
+def on_devices(
+    devices: Sequence[str],
+    trial: int,
+    surfaces: Mapping[tuple[int, str], Surface],
+    metrics_of: Callable[[Surface, str], Metrics],
+) -> dict[str, float]:
+    """Return the metrics that `metrics_of` computes of each surface of a trial and the device to name in them."""
     metrics: dict[str, float] = {}
     for index, device in enumerate(devices):
         surface = surfaces.get((trial, device))
         if surface is not None:
-            metrics |= surface.metrics() if index == 0 else {}
-            metrics |= surface.metrics(device) if len(devices) > 1 else {}
+            metrics |= metrics_of(surface, "") if index == 0 else {}
+            metrics |= metrics_of(surface, device) if len(devices) > 1 else {}
     return metrics
 
 
@@ -150,6 +204,14 @@ SERVING_METRICS = (
     "size_bytes",
     "serving_memory_bytes",
 )
+RATE_METRICS = ("sustained_per_s", "needed_per_s")  # of scenarios whose requests arrive at a rate
+LOAD_METRICS = ("response_s", "response_p99_s", *RATE_METRICS)  # simulated, of a scenario
+
+
+def is_load_metric(metric: str) -> bool:
+    """Return whether a metric has the name of one of a scenario, on a device or not: `server_100_response_s`."""
+    name = metric.partition("@")[0]
+    return any(name == known or name.endswith(f"_{known}") for known in LOAD_METRICS)
 
 
 def is_serving_metric(metric: str) -> bool:
@@ -161,7 +223,7 @@ def is_serving_metric(metric: str) -> bool:
         inputs = Objective(minimize=metric).inputs
     except ObjectiveError:
         return False
-    return any(name.partition("@")[0] in SERVING_METRICS for name in inputs)
+    return any(name.partition("@")[0] in (*SERVING_METRICS, SERVED_SAMPLES) or is_load_metric(name) for name in inputs)
 
 
 def without_serving(metrics: Mapping[str, float]) -> Metrics:

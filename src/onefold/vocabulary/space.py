@@ -8,9 +8,14 @@
             momentum=Float(0.0, 0.99, when={"optimizer": "sgd"}),
             epochs=10,                                   # a constant
         ),
+        system=dict(threads=Choice(1, 2, 4), precision=Choice("float32", "bfloat16")),
+        serving=dict(batch_size=Choice(1, 8, 32), threads=Choice(1, 2)),
     )
 
 A configuration is flat, so names are unique over all groups. Parameters without a group belong to `training`.
+
+The groups `system` and `serving` are not part of configurations. They narrow what is tuned inside of a trial: the knobs
+while it trains, and the serving points of its architecture.
 """
 
 from __future__ import annotations
@@ -38,9 +43,11 @@ from onefold.vocabulary.parameters import (
 )
 from onefold.vocabulary.records import Config, Value
 
-__all__ = ["Choice", "Float", "Int", "Parameter", "Space"]
+__all__ = ["INNER_GROUPS", "SERVING", "SYSTEM", "Choice", "Float", "Int", "Parameter", "Space"]
 
 DEFAULT_GROUP = "training"
+SYSTEM, SERVING = "system", "serving"
+INNER_GROUPS = (SYSTEM, SERVING)  # tuned inside of a trial
 
 
 class Space:
@@ -48,8 +55,12 @@ class Space:
 
     def __init__(self, **groups: Any) -> None:
         self.groups: dict[str, dict[str, Parameter]] = {}
+        self.inner: dict[str, dict[str, Parameter]] = {}  # by group: system, serving
         for group, content in groups.items():
             members = content if isinstance(content, Mapping) else {group: content}
+            if group in INNER_GROUPS:
+                self.inner[group] = _inner_parameters(group, content)
+                continue
             target = self.groups.setdefault(group if isinstance(content, Mapping) else DEFAULT_GROUP, {})
             for name, parameter in members.items():
                 if name in self.parameters:
@@ -59,7 +70,7 @@ class Space:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Return all parameters by name, in the order they were given."""
+        """Return all parameters of configurations by name, in the order they were given."""
         return {name: parameter for group in self.groups.values() for name, parameter in group.items()}
 
     def group_of(self, name: str) -> str:
@@ -95,7 +106,7 @@ class Space:
     def __repr__(self) -> str:
         groups = (
             f"{group}=dict({', '.join(f'{n}={p!r}' for n, p in members.items())})"
-            for group, members in self.groups.items()
+            for group, members in (*self.groups.items(), *self.inner.items())
         )
         return f"Space({', '.join(groups)})"
 
@@ -202,7 +213,7 @@ class Space:
         """Return the space as plain JSON values; `from_json` restores an equal space."""
         return {
             group: {name: parameter_to_json(parameter) for name, parameter in members.items()}
-            for group, members in self.groups.items()
+            for group, members in (*self.groups.items(), *self.inner.items())
         }
 
     @classmethod
@@ -214,6 +225,18 @@ class Space:
                 for group, members in data.items()
             }
         )
+
+
+def _inner_parameters(group: str, content: Any) -> dict[str, Parameter]:
+    if not isinstance(content, Mapping):
+        raise SpaceError(f"{group} is a group of parameters; write {group}=dict(threads=Choice(1, 2))")
+    parameters = {name: parameter_of(name, parameter) for name, parameter in content.items()}
+    for name, parameter in parameters.items():
+        if parameter.when:
+            raise SpaceError(f"{name} of the group {group!r} has a condition; only hyperparameters may have one")
+        if parameter.size == math.inf:
+            raise SpaceError(f"{name} of the group {group!r} must have a list of values; use Choice or Int")
+    return parameters
 
 
 def _check_conditions(parameters: Mapping[str, Parameter]) -> None:

@@ -19,7 +19,7 @@ from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 from onefold.vocabulary.records import StudyState, Trial
-from onefold.vocabulary.serving import SERVING_METRICS
+from onefold.vocabulary.serving import is_serving_metric
 from onefold.vocabulary.space import Choice, Parameter
 
 SHOWN = 25  # trials in a table
@@ -148,8 +148,8 @@ def _front(summary: Summary) -> Table:
 
 
 def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
-    served = SERVING_METRICS if summary.servings else ()
-    names = ", ".join(m for m in summary.metrics if m not in TRAINING_COSTS and m.partition("@")[0] not in served)
+    reported = [m for m in summary.metrics if m not in TRAINING_COSTS]
+    names = ", ".join(m for m in reported if not (summary.servings and is_serving_metric(m)))
     yield "metrics", f"{names}, as the workload reports them at the end of a rung" if names else "nothing yet"
     yield "order", _order(summary)
     yield "time", "on a monotonic clock; in rungs: the sum over all rungs, which may run in parallel"

@@ -23,6 +23,7 @@ MAX_ALTERNATIVES = 12
 SOURCES = {  # of numbers that were not measured on the device
     "emulated": "measured on this machine, confined to the device's cores and memory, and scaled by a roofline model",
     "predicted": "from other points, without a run; with the 95 % prediction interval",
+    "cpu-time": "CPU time on the device, where other programs took too much of it to time batches by the clock",
     "modelled": "from a model of the device's power, not from a meter",
 }
 TITLES = {

@@ -39,7 +39,7 @@ from onefold.vocabulary.records import (
     TrialState,
     Value,
 )
-from onefold.vocabulary.serving import SERVING_METRICS, metrics_on, without_serving
+from onefold.vocabulary.serving import SERVING_METRICS, is_load_metric, is_serving_metric, metrics_on, without_serving
 from onefold.vocabulary.space import Choice, Float, Parameter, Space
 from onefold.vocabulary.variants import COMPRESSION
 
@@ -164,11 +164,13 @@ class Summary:
         "≈" marks an estimate: modelled energy, or a serving cost that was not measured on the device.
         """
         base = metric.partition("@")[0] if self.servings else metric
-        if self.servings and base in SERVING_METRICS:
+        if self.servings and is_load_metric(base):
+            is_estimate = not base.endswith("needed_per_s")  # the rest is simulated
+        elif self.servings and base in SERVING_METRICS:
             is_estimate = metric in self.labels
         else:
             is_estimate = metric.endswith("_j") and self.cost.energy.source == "modelled"
-        if base == "throughput_per_s" and self.servings:  # per second, not seconds
+        if base.endswith("_per_s") and self.servings:  # per second, not seconds
             formatted = f"{quantities.number(value)}/s"
         else:
             formatted = quantities.metric(base, value, self.decimals.get(metric))
@@ -269,12 +271,11 @@ def _ranking(
 
 def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
     """Return the workload's likely goal: the first goal or requirement of the objective that is not a cost."""
-    costs = {*SERVING_METRICS, *COST_METRICS}
     for goal in objective.goals:
-        if goal.metric.partition("@")[0] not in costs:
+        if goal.metric not in COST_METRICS and not is_serving_metric(goal.metric):
             return goal
     for metric, bound in objective.require.items():
-        if metric.partition("@")[0] not in costs:
+        if metric not in COST_METRICS and not is_serving_metric(metric):
             return Goal(metric, bound.at_least)
     return _objective({}, trials).goals[0]
 

@@ -74,6 +74,49 @@ def available_knobs(
     return AvailableKnobs(options, unavailable)
 
 
+def narrowed(available: AvailableKnobs, values: Mapping[str, Sequence[Value]]) -> AvailableKnobs:
+    """Return the knobs with these values only; a knob that has none of its values here is unavailable.
+
+    The first of its values that a knob can have is its default, unless the present value is among them.
+    """
+    options: dict[str, Sequence[Value]] = {}
+    unavailable = dict.fromkeys(available.options, "it is not in the group 'system' of the space")
+    unavailable |= {name: reason for name, reason in available.unavailable.items() if name in values}
+    for name, wanted in values.items():
+        known = available.options.get(name, ())
+        possible = [value for value in wanted if _is_possible(value, known)]
+        if possible:
+            present = [known[0]] if known[0] in possible else []
+            options[name] = tuple(dict.fromkeys([*present, *possible]))
+            del unavailable[name]
+        elif known:
+            unavailable[name] = f"it cannot be {_listed(wanted)} here, only {_listed(known)}"
+    return AvailableKnobs(options, unavailable)
+
+
+def why_nothing_acts(available: AvailableKnobs, values: Mapping[str, Sequence[Value]]) -> str:
+    """Return why none of these knobs can be set here; empty if one can, or can be once there is time to set it."""
+    slow = {knob.name for knob in KNOBS if knob.setup_s}
+    if not values or available.options or slow.intersection(values):
+        return ""
+    reasons = "; ".join(f"{name}: {available.unavailable.get(name, 'unknown here')}" for name in values)
+    return f"no parameter of the group 'system' can be set here ({reasons}); take them out of the space"
+
+
+def _is_possible(value: Value, known: Sequence[Value]) -> bool:
+    """Return whether a knob can have a value: a known one, or any number between those that are known."""
+    if value in known:
+        return True
+    numbers = [option for option in known if isinstance(option, int) and not isinstance(option, bool)]
+    if not numbers or not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return min(numbers) <= value <= max(numbers)
+
+
+def _listed(values: Sequence[Value]) -> str:
+    return ", ".join(map(str, values))
+
+
 @contextmanager
 def applied(setting: Mapping[str, Value], context: TrainingContext, knobs: Sequence[Knob] = KNOBS) -> Iterator[None]:
     """Set several knobs for the block; restore all of them afterwards in reverse order."""
