@@ -3,7 +3,7 @@
 Messages are JSON:
 
     in    {"do": "confine", "cores": [0], "memory_bytes": null}
-          {"do": "open", "model": path, "inputs": path or null, "point": {…}}
+          {"do": "open", "model": path, "inputs": path or null, "point": {…}, "weights": path or null, "form": …}
           {"do": "time", "model": …, "inputs": …, "point": {…}, "effort": {…}}
           {"do": "memory", "model": …, "inputs": …, "point": {…}}
     out   {"answer": …} or {"error": "…"}, after any number of {"tick": true} that show progress

@@ -11,6 +11,9 @@ from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Energy, Metrics
 
 
+ONNXRUNTIME = "onnxruntime"
+
+
 class LatencySource(Enum):
     """How a latency was obtained. Only measurements on the device itself are MEASURED."""
 
@@ -37,9 +40,12 @@ class ServingPoint:
     execution: str = "sequential"  # or parallel: independent branches of the graph run concurrently
     precision: str = "fp32"
     waiting: str = "sleeping"  # or spinning: idle threads of the pool busy-wait, to start sooner
+    runtime: str = ONNXRUNTIME  # what serves the model; the graph level, execution and waiting are ONNX Runtime's
 
     def __str__(self) -> str:
         threads = f"{self.threads} {'spinning ' * (self.waiting == 'spinning')}thread{'s' * (self.threads > 1)}"
+        if self.runtime != ONNXRUNTIME:
+            return f"{self.runtime}, batch {self.batch_size}, {threads}"
         level = f"graph level {self.graph_level}"
         return f"batch {self.batch_size}, {threads}, {level}, {self.execution}, {self.precision}"
 
