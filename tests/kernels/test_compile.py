@@ -28,12 +28,13 @@ from onefold import CompileBudget, CompileOptions, deploy
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.compilation import Compilation, CompiledArtifacts, _restore_counts, _with_shared_cost
 from onefold.kernels.compiled_model import CompiledModel
-from onefold.kernels.kernel_library import digest_of, read_library
+from onefold.kernels.kernel_library import read_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.source_models import load_models
 from onefold.kernels.targets import Target
 from onefold.model_folder import new_generation, open_folder
+from onefold.runtimes.forms import digest_of
 from onefold.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.errors import BudgetError, DeviceError, InputError, ModelError, OnefoldError, WorkloadError

@@ -10,7 +10,20 @@ from onefold.agent.loaded_model import Argument
 
 MAX_ARGUMENTS, MAX_DIMENSIONS, MAX_NAME = 64, 16, 300
 MAX_SIZE = 2**31
-DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+DTYPES = (
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
 
 
 @dataclass(frozen=True)

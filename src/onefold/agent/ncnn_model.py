@@ -35,7 +35,9 @@ class NcnnModel:
         self._input_names, self._output_names = self._net.input_names(), self._net.output_names()
         if (len(self._input_names), len(self._output_names)) != (len(self.inputs), len(self.outputs)):
             raise RuntimeError("the network has other inputs or outputs than the model")
-        self._dtypes = [np.int32 if argument.dtype.startswith(("int", "uint")) else np.float32 for argument in form.inputs]
+        self._dtypes = [
+            np.int32 if argument.dtype.startswith(("int", "uint")) else np.float32 for argument in form.inputs
+        ]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the outputs of one sample."""
@@ -45,7 +47,9 @@ class NcnnModel:
             for name, sample in zip(self._input_names, samples):
                 if extractor.input(name, self._ncnn.Mat(sample)):
                     raise RuntimeError(f"ncnn refuses an input of shape {sample.shape}")
-            return [self._extract(extractor, name, argument) for name, argument in zip(self._output_names, self.outputs)]
+            return [
+                self._extract(extractor, name, argument) for name, argument in zip(self._output_names, self.outputs)
+            ]
 
     def _extract(self, extractor: Any, name: str, argument: Any) -> Array:
         code, result = extractor.extract(name)

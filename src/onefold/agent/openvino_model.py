@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ class OpenvinoModel:
     """An intermediate representation, compiled for the CPU. Raises what OpenVINO raises."""
 
     def __init__(self, files: Sequence[Path], point: Any, form: Form) -> None:
-        import importlib
-
         openvino = importlib.import_module("openvino")
         self.inputs, self.outputs, self._batch_size = form.inputs, form.outputs, form.batch_size
         core = openvino.Core()

@@ -53,9 +53,7 @@ class Runner:
         self._samples: Mapping[str, Array] = {}
         self._models: dict[Point, LoadedModel] = {}
 
-    def open(
-        self, model: str, inputs: str | None, point: Any, weights: str | None = None, form: Any = None
-    ) -> bool:
+    def open(self, model: str, inputs: str | None, point: Any, weights: str | None = None, form: Any = None) -> bool:
         """Load the model of a point, so that timing it starts without delay.
 
         `model` is an ONNX file, or the first file of a form; `weights` is then the second one, if it has two.
@@ -144,9 +142,7 @@ class Runner:
         return np.ascontiguousarray(np.resize(samples, (batch_size, *samples.shape[1:])))
 
 
-def _times(
-    loaded: LoadedModel, batch: Sequence[Array], effort: TimingEffort, tick: Callable[[], None]
-) -> list[float]:
+def _times(loaded: LoadedModel, batch: Sequence[Array], effort: TimingEffort, tick: Callable[[], None]) -> list[float]:
     """Time runs until the median is precise enough or the effort is used up."""
     times: list[float] = []
     clock = time.perf_counter

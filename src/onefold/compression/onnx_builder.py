@@ -31,7 +31,6 @@ from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.variants import Recipe
 
 RANDOM_SAMPLES = 64  # where no samples are given, if the batch size is not fixed
-NUMPY_TYPES = {"float": "f4", "double": "f8"}  # of ONNX Runtime's type names, where the two differ
 Array = NDArray[Any]
 
 
@@ -101,7 +100,7 @@ class OnnxVariantBuilder:
 
 def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
     """Read one array per input, matched by name if the names are those of the inputs, or else by order."""
-    inputs = {each.name: each.type.removeprefix("tensor(").removesuffix(")") for each in served.session.get_inputs()}
+    inputs = {argument.name: argument.dtype for argument in served.model.inputs}
     try:
         arrays = read_arrays(path)
     except DatasetError as error:
@@ -113,13 +112,13 @@ def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
         raise InputError(f"the model has {len(inputs)} inputs ({names}), but {path} has {len(arrays)} arrays")
     if set(arrays) != set(inputs):
         arrays = dict(zip(inputs, arrays.values()))
-    return {name: arrays[name].astype(NUMPY_TYPES.get(kind, kind)) for name, kind in inputs.items()}
+    return {name: arrays[name].astype(dtype) for name, dtype in inputs.items()}
 
 
 def _random_samples(served: deploy.ServedModel) -> dict[str, Array]:
     try:
-        return {each.name: random_input(each, served.point.batch_size) for each in served.session.get_inputs()}
-    except ValueError as error:
+        return {each.name: random_input(each, served.point.batch_size) for each in served.model.inputs}
+    except (ValueError, TypeError) as error:
         raise ModelError(f"no random inputs can be generated for the model: {error}; give samples") from error
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from onefold.agent.forms import Form
 from onefold.agent.loaded_model import LoadedModel
@@ -41,7 +42,7 @@ class NcnnRuntime:
             made = [folder / f"model{suffix}" for suffix in self.suffixes]
             if ended.returncode or not all(file.is_file() for file in made):
                 raise ModelError(f"pnnx cannot convert the model: {_last_line(ended.stdout + ended.stderr)}")
-            unknown = _unknown_layers(made[0])
+            unknown = _unknown_layers(made[0], importlib.import_module("ncnn"))
             if unknown:
                 raise ModelError(f"ncnn has no layer for {', '.join(unknown)}")
             for written, file in zip(made, files, strict=True):
@@ -59,10 +60,10 @@ def _type(name: str) -> str:
     return _TYPES[name]
 
 
-def _unknown_layers(structure: Path) -> list[str]:
-    """Return the operators that pnnx has left as they were: their names have a domain, such as `aten::svd`."""
+def _unknown_layers(structure: Path, ncnn: Any) -> list[str]:
+    """Return the operators that pnnx has left as they were, since ncnn has no such layer."""
     kinds = {line.split()[0] for line in structure.read_text(encoding="utf-8").splitlines()[2:] if line.strip()}
-    return sorted(kind for kind in kinds if "." in kind or ":" in kind)
+    return sorted(kind for kind in kinds if ncnn.layer_to_index(kind) < 0)
 
 
 def _last_line(text: str) -> str:

@@ -293,6 +293,6 @@ def run_load_test(model: Path, choice: ScenarioSettings) -> Response:
         samples = read_arrays(path, rows=largest).values()
         arrays = [np.resize(array, (largest, *array.shape[1:])) for array in samples]
     else:
-        arrays = [random_input(value, largest) for value in served.session.get_inputs()]
+        arrays = [random_input(argument, largest) for argument in served.model.inputs]
     batches = {n: [array[:n] for array in arrays] for n in range(1, largest + 1)}
     return load_test(lambda n: served(*batches[n]), parse_scenario(choice.scenario), choice, LOAD_TEST_S)

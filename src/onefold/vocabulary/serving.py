@@ -10,7 +10,6 @@ from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Energy, Metrics
 
-
 ONNXRUNTIME = "onnxruntime"
 
 
