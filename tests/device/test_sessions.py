@@ -101,14 +101,15 @@ class TestHost:
         assert again is not None
         assert again < large
 
-    def test_fixed_batch_size_is_not_timed_at_another(self, host_session: HostSession, tmp_path: Path) -> None:
+    def test_batches_of_a_model_for_single_samples_take_several_runs(
+        self, host_session: HostSession, tmp_path: Path
+    ) -> None:
         path = export(nn.Sequential(nn.Linear(4, 2)), [torch.zeros(1, 4)], tmp_path / "fixed.onnx")
         fixed = onnx.load(str(path))
         fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
         onnx.save(fixed, str(path))
         assert host_session.serve(path, ServingPoint(), SHORT).runs
-        with pytest.raises(ModelError, match="fixed batch size of 1, not 8; export it with a dynamic first axis"):
-            host_session.serve(path, ServingPoint(batch_size=8), SHORT)
+        assert host_session.serve(path, ServingPoint(batch_size=8), SHORT).runs
 
     def test_confined_to_cores(self, this_host: Device) -> None:
         core = min(os.sched_getaffinity(0))
