@@ -16,7 +16,7 @@ from onefold.report.retraining import RetrainingReport
 from onefold.retraining.allocator import release_free_memory
 from onefold.retraining.samples import NewData, Samples
 from onefold.serving.deployment_files import CARD as DEPLOYMENT_CARD
-from onefold.serving.deployment_files import DEPLOYMENT, MODEL
+from onefold.serving.deployment_files import DEPLOYMENT, FORM_FILES, MODEL
 from onefold.serving.export import SAMPLES, TOLERANCE, check, difference, export, samples_beside
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.training.trained_model import HEAD
@@ -27,7 +27,9 @@ from onefold.vocabulary.retraining import GrownClasses, RetrainingSummary
 from onefold.vocabulary.typed_json import checked_from_json
 
 REPORT = "retraining.html"
-DERIVED = ("kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed")
+DERIVED = (
+    "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed", *FORM_FILES,
+)  # fmt: skip
 
 
 def write_model(

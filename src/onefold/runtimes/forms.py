@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,20 @@ def form_of(model: Path, runtime: str) -> Form | None:
     if runtime not in forms:
         raise ModelError(f"{model} has no form for {runtime}; measure it with this runtime to convert it")
     return forms[runtime]
+
+
+def copy_forms(model: Path, target: Path) -> None:
+    """Copy the forms of a model to lie beside `target`, a copy of the model with another name or folder."""
+    forms = []
+    for form in read_forms(model).values():
+        names = [target.stem + name.removeprefix(model.stem) for name in form.files]
+        for name, new in zip(form.files, names, strict=True):
+            if model.with_name(name).resolve() != target.with_name(new).resolve():
+                shutil.copyfile(model.with_name(name), target.with_name(new))
+        forms.append(replace(form, files=tuple(names)))
+    if forms:
+        about = {key: value for key, value in read_about(model).items() if key == "architecture"}
+        write_forms(target, forms, about)
 
 
 def _read(model: Path) -> Mapping[str, Any]:

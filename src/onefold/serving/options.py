@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from onefold.runtimes.registry import selected_runtimes
 from onefold.serving import point_search
 from onefold.serving.scenario_settings import SCENARIO_GOALS
 from onefold.serving.scenarios import parse_scenario
@@ -25,6 +26,8 @@ class ServingOptions:
     or grid), and `space` the points that it may pick; by default all that the device allows. `scenarios` describe how
     requests arrive (`server:100`; by default single-stream and offline), and `scenario_goal` whether their mean or p99
     response time is minimized. `measure` says whether every trial of a study is measured, or the winner alone.
+    `runtimes` are compared with ONNX Runtime for a model that is deployed: openvino, ncnn, litert, executorch, pytorch,
+    or all; each adds the model in its format to the deployment folder. Trials are compared in ONNX Runtime.
     """
 
     optimize_for: str = OptimizeFor.THROUGHPUT.value
@@ -33,6 +36,7 @@ class ServingOptions:
     scenarios: tuple[str, ...] = ()
     scenario_goal: str = SCENARIO_GOALS[0]
     measure: MeasureMode = "trials"
+    runtimes: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise InputError for the first invalid option."""
@@ -46,3 +50,4 @@ class ServingOptions:
         point_search.algorithm(self.search)
         for text in self.scenarios:
             parse_scenario(text)
+        selected_runtimes(self.runtimes)

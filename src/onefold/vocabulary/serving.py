@@ -50,6 +50,21 @@ class ServingPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeResult:
+    """What is known of a model in one runtime."""
+
+    runtime: str
+    version: str = ""
+    metrics: Metrics = field(default_factory=dict)  # of the outputs of this runtime: those of the workload on its
+    # validation data, or the agreement with ONNX Runtime on the samples of the model
+    error: float | None = None  # largest difference from the model's outputs, relative to the largest of them
+    size_bytes: int | None = None  # of its files
+    latency_s: float | None = None  # of one sample, with the fastest number of threads
+    threads: int | None = None
+    reason: str = ""  # why it is not recommended: it is not installed, cannot have the model, or loses too much
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """The cost of one serving point under back-to-back batches. Times are per batch."""
 
