@@ -36,6 +36,7 @@ from onefold.cli.options import (
     ParallelOption,
     PreferOption,
     ReducedPrecisionOption,
+    RuntimeOption,
     SaveOption,
     ScenarioOption,
     TakeOption,
@@ -134,6 +135,7 @@ def tune(
     scenario: ScenarioOption = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
+    runtimes: RuntimeOption = None,
     serving_search: Annotated[
         str, typer.Option(help="Search over serving points: few, grid", rich_help_panel=SERVING)
     ] = "few",
@@ -214,6 +216,7 @@ def tune(
             scenarios=tuple(scenario or ()),
             scenario_goal=scenario_goal,
             measure=measure,  # type: ignore[arg-type]
+            runtimes=tuple(runtimes or ()),
         ),
         knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress={"after": selection, "in-loop": forks}.get(compress, compress),  # type: ignore[arg-type]

@@ -24,10 +24,11 @@ from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
 from onefold.serving.external_data import with_embedded_weights
+from onefold.serving.runtime_selection import AGREEMENT, RuntimeScore, agreement
 from onefold.serving.tuner import check_batch_size
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.records import Metrics
-from onefold.vocabulary.serving import ServingPoint
+from onefold.vocabulary.serving import ONNXRUNTIME, ServingPoint
 from onefold.vocabulary.variants import Recipe
 
 RANDOM_SAMPLES = 64  # where no samples are given, if the batch size is not fixed
@@ -37,7 +38,7 @@ Array = NDArray[Any]
 class OnnxVariantBuilder:
     """Build variants of an ONNX file. `samples` is an .npz file with the calibration set."""
 
-    metric, higher_is_better = "agreement", True
+    metric, higher_is_better = AGREEMENT, True
 
     def __init__(
         self,
@@ -90,8 +91,16 @@ class OnnxVariantBuilder:
 
     def _agreement(self, path: Path) -> Metrics:
         """Return the agreement of the output that agrees least."""
-        outputs = _outputs(deploy.ServedModel(path, ServingPoint(self._batch_size)), self._samples)
-        return {self.metric: min(_agreement(*pair) for pair in zip(outputs, self._outputs))}
+        return self._agreement_in(path, ONNXRUNTIME)
+
+    def _agreement_in(self, path: Path, runtime: str) -> Metrics:
+        outputs = _outputs(deploy.ServedModel(path, ServingPoint(self._batch_size, runtime=runtime)), self._samples)
+        return {self.metric: min(agreement(*pair) for pair in zip(outputs, self._outputs))}
+
+    @property
+    def scoring(self) -> RuntimeScore:
+        """Return how a file is scored in a runtime: by its agreement with the plain model's outputs."""
+        return RuntimeScore(self.metric, self.higher_is_better, self._agreement_in)
 
     def _save_samples(self, path: Path) -> None:
         few = {name: array[:SAMPLES] for name, array in self._samples.items()}
@@ -125,11 +134,3 @@ def _random_samples(served: deploy.ServedModel) -> dict[str, Array]:
 def _outputs(served: deploy.ServedModel, samples: Mapping[str, Array]) -> list[Array]:
     outputs = served(*samples.values())
     return [np.asarray(output) for output in (outputs if isinstance(outputs, list) else [outputs])]
-
-
-def _agreement(output: Array, plain: Array) -> float:
-    """Return the share of samples with the same class; for other outputs, 1 minus the relative error."""
-    if plain.ndim == 2 and plain.shape[1] > 1:
-        return float((output.argmax(axis=1) == plain.argmax(axis=1)).mean())
-    error = np.linalg.norm(output - plain) / max(float(np.linalg.norm(plain)), 1e-12)
-    return max(0.0, 1.0 - float(error))

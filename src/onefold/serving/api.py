@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from onefold.serving.deploy import Deployment, ServeCheck
 from onefold.serving.export import samples_beside
 from onefold.serving.external_data import with_embedded_weights
 from onefold.serving.options import ServingOptions
-from onefold.serving.runtime_selection import RuntimeScore, convert_and_score
+from onefold.serving.runtime_selection import RuntimeScore, convert_and_score, eligible
 from onefold.serving.scenarios import DEFAULT_SCENARIOS, is_open_loop, parse_scenario
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
@@ -29,7 +28,7 @@ from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.serving import ONNXRUNTIME, OptimizeFor, RuntimeResult, Served
+from onefold.vocabulary.serving import OptimizeFor, RuntimeResult, Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,44 +99,63 @@ def measure(
     home_folder = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
     targets = [target if isinstance(target, Device) else find_device(target, home_folder.devices) for target in given]
-    this_machine = host(home_folder.devices)
-    scenarios = options.scenarios or DEFAULT_SCENARIOS
-    after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
-    search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
-    settings = []
     notify = GuardedCallback(on_event)
-
-    def report(target: Device, served: Served) -> None:
-        notify(PointMeasured(target, served))
-
     with scratch_folder() as folder:
         file = with_embedded_weights(Path(model), folder)
-        results: tuple[RuntimeResult, ...] = ()
         if options.runtimes:
             file = _copied(file, folder)  # its forms lie beside it
-            names = selected_runtimes(options.runtimes)
-            stage = lambda message: notify(MeasureStage(message))  # noqa: E731
-            results = convert_and_score(file, names, scoring, require, stage)
-        runtimes = [result.runtime for result in results if not result.reason] or [ONNXRUNTIME]
-        for target in targets:
-            with open_session(target, this_machine, hang_timeout_s, pairings=home_folder.pairings) as session:
-                tuner = ServingTuner(session, options.space, search, runtimes)
-                tuner.prepare(file)
-                with quiet_host(session, home_folder.locks.measurement):
-                    surface = tuner.measure(
-                        file, STANDARD, partial(report, target), final=PRECISE, after_idle=after_idle
-                    )
-            with quiet_host(session, home_folder.locks.measurement):
-                settings.append(
-                    deploy.choose_device_settings(
-                        target, surface, file, scenarios, options.scenario_goal, this_machine, results
-                    )
-                )
-        deployment = Deployment(this_machine, tuple(settings), runtime(), origin or {"file": file.name})
+        deployment = measure_file(
+            file, targets, options, home_folder, origin or {"file": file.name}, require=require, scoring=scoring,
+            hang_timeout_s=hang_timeout_s, on_event=notify,
+        )  # fmt: skip
         if save is not None:
             with saving(save):
                 deploy.write(save, file, deployment, home=home_folder.path)
     return deployment
+
+
+def measure_file(
+    file: Path,
+    targets: Sequence[Device],
+    options: ServingOptions,
+    home: Home,
+    origin: Mapping[str, Any],
+    *,
+    require: Mapping[str, Bound] | None = None,
+    scoring: RuntimeScore | None = None,
+    hang_timeout_s: float = HANG_TIMEOUT_S,
+    on_event: Callable[[PointMeasured | MeasureStage], None] = lambda _: None,
+) -> Deployment:
+    """Measure a file as `measure` does, and write its forms for other runtimes beside it."""
+    this_machine = host(home.devices)
+    scenarios = options.scenarios or DEFAULT_SCENARIOS
+    after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
+    search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
+    results: tuple[RuntimeResult, ...] = ()
+    if options.runtimes:
+        names = selected_runtimes(options.runtimes)
+        results = convert_and_score(file, names, scoring, require, lambda message: on_event(MeasureStage(message)))
+    runtimes = eligible(results)
+    settings = []
+    for target in targets:
+        with open_session(target, this_machine, hang_timeout_s, pairings=home.pairings) as session:
+            tuner = ServingTuner(session, options.space, search, runtimes)
+            tuner.prepare(file)
+            with quiet_host(session, home.locks.measurement):
+                surface = tuner.measure(
+                    file,
+                    STANDARD,
+                    lambda served, target=target: on_event(PointMeasured(target, served)),  # type: ignore[misc]
+                    final=PRECISE,
+                    after_idle=after_idle,
+                )
+        with quiet_host(session, home.locks.measurement):
+            settings.append(
+                deploy.choose_device_settings(
+                    target, surface, file, scenarios, options.scenario_goal, this_machine, results
+                )
+            )
+    return Deployment(this_machine, tuple(settings), runtime(), origin)
 
 
 def _copied(model: Path, folder: Path) -> Path:

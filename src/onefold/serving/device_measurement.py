@@ -12,7 +12,7 @@ from onefold.device import Device, Session, TimingEffort, quiet_host
 from onefold.serving.space import ServingSpace
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.serving import Surface
+from onefold.vocabulary.serving import ONNXRUNTIME, Surface
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class SurfaceRequest:
     effort: TimingEffort
     final: TimingEffort | None = None
     after_idle: bool = False
+    runtimes: tuple[str, ...] = (ONNXRUNTIME,)
 
 
 class DeviceMeasurement:
@@ -66,7 +67,7 @@ class DeviceMeasurement:
         try:
             session = self._opened()
             session.begin(request.run)
-            tuner = ServingTuner(session, self.space, request.serving)
+            tuner = ServingTuner(session, self.space, request.serving, request.runtimes)
             tuner.prepare(request.model)
             with quiet_host(session, *self._quiet):
                 return tuner.measure(request.model, request.effort, final=request.final, after_idle=request.after_idle)

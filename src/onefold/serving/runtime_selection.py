@@ -25,7 +25,7 @@ from onefold.vocabulary.errors import MissingExtra, ModelError
 from onefold.vocabulary.quantities import metric as format_metric
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.serving import RuntimeResult, ServingPoint
+from onefold.vocabulary.serving import ONNXRUNTIME, RuntimeResult, ServingPoint
 
 AGREEMENT = "agreement"
 SCORED_BATCH = 32
@@ -87,6 +87,11 @@ def convert_and_score(
     if results[0].reason and not results[0].metrics:
         raise ModelError(f"the model cannot be served with {results[0].runtime}: {results[0].reason}")
     return tuple(results)
+
+
+def eligible(results: Sequence[RuntimeResult]) -> list[str]:
+    """Return the runtimes that may be recommended; ONNX Runtime, if none were compared."""
+    return [result.runtime for result in results if not result.reason] or [ONNXRUNTIME]
 
 
 def _refusal(result: RuntimeResult, reference: Metrics, scoring: RuntimeScore, bounds: Mapping[str, Bound]) -> str:
