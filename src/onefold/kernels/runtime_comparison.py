@@ -64,7 +64,7 @@ def compare_runtimes(
     served |= {
         name: (source.file, replace(point, runtime=name))
         for name in read_forms(source.file)
-        if name != PytorchRuntime.name or source.is_trusted  # its programs contain pickles
+        if name != PytorchRuntime.name or source.is_trusted  # its programs can read and write files
     }
     quantized = {name for name in served if name in ORT_FORMS and ORT_FORMS[name][0] == INT8}
     with ExitStack() as stack:

@@ -33,7 +33,7 @@ OWN_NAMES = frozenset(
         "model.onnx", "model.npz", "deployment.json", "README.md",
         "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "kernels.before.onnx", "kernels.after.onnx",
         "model.runtimes.json", "model.xml", "model.bin", "model.ncnn.param", "model.ncnn.bin", "model.tflite",
-        "model.pte", "model.pt2", "model.int8.onnx", "model.packed",
+        "model.pte", "model.pt", "model.int8.onnx", "model.packed",
         "retraining.html", "retraining.json", "previous", "compressed",
     }
 )  # fmt: skip

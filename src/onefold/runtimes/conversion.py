@@ -36,7 +36,7 @@ def convert_model(
     """Convert a model for these runtimes; the files lie beside it, with a list of them.
 
     Args:
-        model: An ONNX file with its samples beside it, or a program of torch.export with its description.
+        model: An ONNX file with its samples beside it, or a traced program of PyTorch with its description.
         runtimes: Names of runtimes; the model itself serves ONNX Runtime.
         on_progress: Called with the name of each runtime before its conversion.
 

@@ -44,9 +44,9 @@ class OnnxNetwork(torch.nn.Module):
                 self._add(node)
 
     @classmethod
-    def read(cls, model: Path, *, single_sample: bool) -> OnnxNetwork:
-        """Return the network of an ONNX file, for one sample or for any number. Raises ModelError."""
-        return cls(_simplified(model, single_sample=single_sample).graph).eval()
+    def read(cls, model: Path) -> OnnxNetwork:
+        """Return the network of an ONNX file, for one sample. Raises ModelError."""
+        return cls(_simplified(model).graph).eval()
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Return the output, or a tuple of several."""
@@ -91,17 +91,16 @@ def _kind(node: Any) -> str:
     return str(node.op_type) if node.domain in STANDARD_DOMAINS else f"{node.domain}.{node.op_type}"
 
 
-def _simplified(model: Path, *, single_sample: bool) -> Any:
-    """Return a model with constants folded, and with it the computation of shapes if there is a single sample."""
+def _simplified(model: Path) -> Any:
+    """Return a model for one sample with constants folded, and with them what is computed from shapes."""
     import onnxruntime
 
     content = onnx.load(str(model))
-    if single_sample:
-        for value in content.graph.input:
-            if value.type.tensor_type.shape.dim:
-                value.type.tensor_type.shape.dim[0].dim_value = 1
-        for value in (*content.graph.output, *content.graph.value_info):
-            value.type.tensor_type.ClearField("shape")
+    for value in content.graph.input:
+        if value.type.tensor_type.shape.dim:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+    for value in (*content.graph.output, *content.graph.value_info):
+        value.type.tensor_type.ClearField("shape")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4

@@ -8,35 +8,25 @@ from typing import Any
 
 from onefold.agent.forms import Form
 from onefold.agent.loaded_model import Array, LoadedModel
+from onefold.runtimes.forms import form_of
 from onefold.runtimes.runtime import Source
-from onefold.runtimes.torch_program import save_program
+from onefold.runtimes.torch_program import load_program, save_program
 from onefold.runtimes.torch_source import torch_module
-from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.serving import ServingPoint
 
 
 class PytorchRuntime:
-    """Converts models to programs of torch.export, which contain pickles: they are loaded only if they are trusted."""
+    """Converts models to TorchScript programs, which can read and write files: they are loaded only if trusted."""
 
-    name, extra, packages, suffixes = "pytorch", "", ("torch",), (".pt2",)
+    name, extra, packages, suffixes = "pytorch", "", ("torch",), (".pt",)
 
     def convert(self, source: Source) -> Form:
-        """Write the program of a model; for any batch size if it allows that, else for one sample."""
-        file = source.model.with_suffix(self.suffixes[0])
-        if not source.is_onnx:
-            from onefold.runtimes.forms import form_of
-
-            form = form_of(source.model, self.name)
-            if form is None:
-                raise ModelError(f"{source.model} has no description")
-            return form
-        batch_size: int | None = None
-        try:
-            save_program(torch_module(source, single_sample=False), source.samples, file)
-        except ModelError:
-            batch_size = 1
-            save_program(torch_module(source), source.samples, file, batch_size=1)
-        return Form(self.name, (file.name,), source.inputs, source.outputs, batch_size)
+        """Write the program of a model, for one sample."""
+        form = Form(self.name, (f"{source.model.stem}.pt",), source.inputs, source.outputs, 1)
+        if not source.is_onnx:  # it is the program
+            return form_of(source.model, self.name) or form
+        save_program(torch_module(source), source.samples, source.model.with_suffix(".pt"), batch_size=1)
+        return form
 
     def open(self, files: Sequence[Path], point: ServingPoint, form: Form) -> LoadedModel:
         """Return the program."""
@@ -44,14 +34,14 @@ class PytorchRuntime:
 
 
 class PytorchModel:
-    """A program of torch.export, which PyTorch interprets. The threads are those of the process."""
+    """A program that PyTorch interprets. The threads are those of the process."""
 
     def __init__(self, files: Sequence[Path], point: ServingPoint, form: Form) -> None:
         import torch
 
         self.inputs, self.outputs, self._batch_size = form.inputs, form.outputs, form.batch_size
         self._torch, self._threads = torch, point.threads
-        self._network = torch.export.load(str(files[0])).module()
+        self._network = load_program(files[0])
 
     @property
     def batch_size(self) -> int | None:
@@ -63,6 +53,6 @@ class PytorchModel:
         torch = self._torch
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        with torch.inference_mode():
+        with torch.no_grad():
             outputs: Any = self._network(*(torch.from_numpy(array) for array in arrays))
-        return [output.numpy() for output in (outputs if isinstance(outputs, (tuple, list)) else [outputs])]
+        return [output.numpy() for output in outputs]

@@ -16,7 +16,7 @@ from onefold.vocabulary.serving import ServingPoint
 class Source:
     """A model to convert, with a batch of inputs and the outputs that it has for them."""
 
-    model: Path  # an ONNX file, or a program of torch.export
+    model: Path  # an ONNX file, or a traced program of PyTorch
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     samples: tuple[Array, ...]  # one array per input, the batch first

@@ -1,28 +1,30 @@
-"""Programs of torch.export: what a network is saved as that cannot be exported to ONNX."""
+"""Traced programs of PyTorch: what a network is saved as that cannot be exported to ONNX."""
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onefold.vocabulary.attention import without_fused_attention
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.outputs import tensors_in
 
-# Where a node came from: lines and local paths of the user's sources.
-_PROVENANCE = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "torch_fn", "fwd_source_fn_stack")
+_DEBUG = ".debug_pkl"  # lines and local paths of the user's sources
 
 
 def save_program(network: Any, samples: Sequence[Any], file: Path, *, batch_size: int | None = None) -> None:
-    """Write a network as a program for any batch size, or for a fixed one; it returns all tensors as a tuple.
+    """Write a network as a TorchScript program, traced with the samples or with so many of them.
 
-    Raises ModelError with the reason if the network cannot be traced.
+    It returns all tensors of the network's outputs as a tuple. Raises ModelError with the reason if the network cannot
+    be traced; whether the program answers like the network for other samples is for the caller to check.
     """
     import torch
 
     inputs = tuple(torch.as_tensor(array)[: batch_size or len(array)].cpu() for array in samples)
-    dynamic = None if batch_size else (tuple({0: torch.export.Dim("batch", min=1)} for _ in inputs),)
 
     class Program(torch.nn.Module):
         def __init__(self) -> None:
@@ -32,13 +34,34 @@ def save_program(network: Any, samples: Sequence[Any], file: Path, *, batch_size
         def forward(self, *inputs: Any) -> Any:
             return tuple(tensors_in(self.network(*inputs)))
 
+    buffer = io.BytesIO()
     try:
-        with torch.no_grad():
-            program = torch.export.export(Program().eval(), inputs, dynamic_shapes=dynamic)
+        with torch.no_grad(), warnings.catch_warnings(), without_fused_attention():
+            warnings.simplefilter("ignore")  # what is constant in the trace
+            torch.jit.save(torch.jit.trace(Program().eval(), inputs, check_trace=False), buffer)
     except Exception as error:  # networks fail in many ways
         raise ModelError(f"PyTorch cannot trace the network: {headline(error)}") from error
-    for node in program.graph.nodes:
-        for name in _PROVENANCE:
-            node.meta.pop(name, None)
-    program._example_inputs = None  # the samples are saved beside it
-    torch.export.save(program, str(file))
+    buffer.seek(0)
+    _write_without_sources(buffer, file)
+
+
+def load_program(file: Path) -> Any:
+    """Return the function of a program."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.load(str(file), map_location="cpu")
+
+
+def _write_without_sources(buffer: io.BytesIO, file: Path) -> None:
+    """Write a program without the records that say where its lines come from."""
+    import torch
+
+    reader = torch._C.PyTorchFileReader(buffer)
+    writer = torch._C.PyTorchFileWriter(str(file))
+    for name in reader.get_all_records():
+        if not name.endswith(_DEBUG) and name not in (".data/serialization_id", "version", "byteorder"):
+            content = reader.get_record(name)
+            writer.write_record(name, content, len(content))
+    writer.write_end_of_file()

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from onefold.runtimes.runtime import Source
+from onefold.vocabulary.errors import ModelError
 
 
-def torch_module(source: Source, *, single_sample: bool = True) -> Any:
-    """Return the network of a model, for one sample or for any number. Raises ModelError."""
-    if source.is_onnx:
-        from onefold.runtimes.onnx_network import OnnxNetwork  # imports torch
+def torch_module(source: Source) -> Any:
+    """Return the network of a model for one sample. Raises ModelError if there is no equivalent."""
+    if not source.is_onnx:
+        raise ModelError("only models that can be exported to ONNX can be converted")
+    from onefold.runtimes.onnx_network import OnnxNetwork  # imports torch
 
-        return OnnxNetwork.read(source.model, single_sample=single_sample)
-    import torch
-
-    return torch.export.load(str(source.model)).module()
+    return OnnxNetwork.read(source.model)
 
 
 def single_sample_inputs(source: Source) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ from onefold.runtimes.forms import copy_forms, read_forms
 from onefold.runtimes.pytorch import PytorchRuntime
 from onefold.runtimes.registry import find_runtime, missing_package
 from onefold.serving.deployment import VERSION, Deployment, DeviceSettings, upgrade
-from onefold.serving.deployment_files import CARD, DEPLOYMENT, MODEL
+from onefold.serving.deployment_files import CARD, DEPLOYMENT, MODEL, PROGRAM, model_in
 from onefold.serving.export import samples_beside
 from onefold.serving.load_test import load_test
 from onefold.serving.model_card import model_card
@@ -57,6 +57,7 @@ __all__ = [
     "check",
     "choose_device_settings",
     "load",
+    "model_in",
     "read",
     "write",
     "write_files",
@@ -86,11 +87,12 @@ def write(folder: str | Path, model: Path, deployment: Deployment, *, home: str 
 
 def write_files(folder: Path, model: Path, deployment: Deployment) -> None:
     """Write the files of a deployment into a new generation of a model folder, which may have its model already."""
-    if model.resolve() != (folder / MODEL).resolve():
-        shutil.copyfile(model, folder / MODEL)
-        copy_forms(model, folder / MODEL)
+    target = folder / (MODEL if model.suffix == ".onnx" else PROGRAM)
+    if model.resolve() != target.resolve():
+        shutil.copyfile(model, target)
+        copy_forms(model, target)
         if samples_beside(model).is_file():
-            shutil.copyfile(samples_beside(model), samples_beside(folder / MODEL))
+            shutil.copyfile(samples_beside(model), samples_beside(target))
     (folder / DEPLOYMENT).write_text(json.dumps(to_json(deployment), indent=1) + "\n", encoding="utf-8")
     (folder / CARD).write_text(model_card(deployment), encoding="utf-8")
 
@@ -162,9 +164,13 @@ def load(
     opened = open_folder(folder, trust=trust, home=home)
     settings = _read(opened).on(device)
     choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
-    path = opened.file(MODEL)
+    path = opened.file(model_in(opened.path).name)
     if not path.is_file():
         raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
+    if path.name == PROGRAM:
+        if runtime not in (None, PytorchRuntime.name):
+            raise ModelError(unknown("runtime", runtime, [PytorchRuntime.name], of=folder))
+        return _served(opened, path, choice.point, choice)
     forms, library = read_forms(path), read_library(opened)
     if runtime is None and library is not None and _was_compiled_for(library, settings, choice):
         runtime = _recommended_runtime(library, opened)
@@ -188,7 +194,7 @@ def load(
 
 def _served(opened: ModelFolder, path: Path, point: ServingPoint, choice: ScenarioSettings) -> ServedModel:
     if point.runtime == PytorchRuntime.name:
-        opened.code(path.with_suffix(PytorchRuntime.suffixes[0]).name)  # programs of torch.export contain pickles
+        opened.code(path.with_suffix(PytorchRuntime.suffixes[0]).name)  # its programs can read and write files
     return ServedModel(path, point, choice)
 
 
@@ -282,7 +288,7 @@ def check(
     """
     deployment = read(folder)
     opened_folder = open_folder(folder)
-    model = opened_folder.file(MODEL)
+    model = opened_folder.file(model_in(opened_folder.path).name)
     devices = [deployment.on(device)] if device is not None else list(deployment.devices)
     checks = []
     for settings in devices:

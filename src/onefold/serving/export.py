@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.agent.loaded_model import run_batch
+from onefold.agent.loaded_model import LoadedModel, run_batch
 from onefold.agent.onnx_model import OnnxModel
 from onefold.serving.onnx_provenance import without_provenance
 from onefold.serving.shape_folding import fold_shapes
@@ -100,15 +100,22 @@ def difference(network: Any, path: Path) -> float:
     constant; returns infinity if the model fails, or if its outputs have another number or shape or are NaN where the
     network's are not.
     """
-    import torch
-
     from onefold.arrays.files import read_arrays
 
     try:
         loaded = OnnxModel(path, ServingPoint())
     except Exception:  # noqa: BLE001 - such as an operator that ONNX Runtime does not have
         return float("inf")
-    samples = list(read_arrays(samples_beside(path), [argument.name for argument in loaded.inputs]).values())
+    names = [argument.name for argument in loaded.inputs]
+    return worst_difference(network, loaded, list(read_arrays(samples_beside(path), names).values()))
+
+
+def worst_difference(network: Any, loaded: LoadedModel, samples: Sequence[Any]) -> float:
+    """Return the largest difference between the outputs of a loaded model and the network; see `difference`."""
+    import torch
+
+    if loaded.batch_size not in (None, 1):
+        return float("inf")
     worst = 0.0
     for count in (len(samples[0]), 1):
         batch = [array[:count] for array in samples]
@@ -125,6 +132,13 @@ def difference(network: Any, path: Path) -> float:
             return float("inf")
         worst = max(worst, *(_difference(pair[0], pair[1].numpy()) for pair in zip(actual, tensors)))
     return worst
+
+
+def exported_outputs(network: Any, samples: Sequence[Any]) -> Any:
+    """Return a network with the outputs that an export has: the predictions of a mapping, or all of a tuple."""
+    import torch
+
+    return _flattened(network, tuple(torch.as_tensor(values) for values in samples), all_outputs=False)
 
 
 def _difference(actual: Any, expected: Any) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onefold.device import AFTER_IDLE, PRECISE, Session, TimingEffort
 from onefold.runtimes.forms import form_of
+from onefold.runtimes.pytorch import PytorchRuntime
 from onefold.serving import point_search
 from onefold.serving.export import samples_beside
 from onefold.serving.point_prediction import extrapolate_threads
@@ -67,6 +68,8 @@ class ServingTuner:
     def prepare(self, model: Path) -> Architecture:
         """Load a model with the samples beside it, if there are any, and measure its memory."""
         graph = check_batch_size(model)
+        if model.suffix == ".pt":
+            self.runtimes = (PytorchRuntime.name,)  # no other one can have it
         samples = samples_beside(model)
         inputs = samples if samples.is_file() else None
         level, execution = self.space.graph_levels[-1], self.space.executions[0]
@@ -257,6 +260,8 @@ def _notes(model: Architecture, *, samples: bool) -> tuple[str, ...]:
     notes = []
     if model.batch_size is not None:
         notes.append("the model has a fixed batch size of 1; export it with a dynamic first dimension to serve batches")
+    if model.why_not_onnx:
+        notes.append(f"served by PyTorch itself: {model.why_not_onnx}")
     if model.open_dimensions and not samples:
         names = ", ".join(model.open_dimensions)
         notes.append(f"dynamic dimensions are measured at size 1: {names}; put real inputs beside the model, as .npz")

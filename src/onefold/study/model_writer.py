@@ -127,6 +127,7 @@ class ModelWriter:
                 files = (str(file.relative_to(self.folder)), str(model.absolute()))
                 call = Call(export_trained, (trial.config, *files))
             signature = run_call(self.engine, call)
+            model = deploy.model_in(new)
             if isinstance(signature, Failure):
                 raise ModelError(f"trial {trial.number} cannot be exported to ONNX: {signature.reason}")
             serving = self.spec.serving
@@ -150,7 +151,7 @@ class ModelWriter:
     def _compare_runtimes(self, trial: Trial, model: Path) -> tuple[RuntimeResult, ...]:
         """Convert a model for the runtimes of the study, and score it in each on the validation data."""
         names = self.spec.serving.runtimes
-        if not names:
+        if not names or model.suffix != ".onnx":
             return ()
         from onefold.compression.after_study import score_in_worker  # imports torch, which many commands do not need
 
