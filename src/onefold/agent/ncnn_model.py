@@ -32,7 +32,9 @@ class NcnnModel:
             setattr(options, name, False)  # or the outputs of float models are those of half precision
         if self._net.load_param(str(files[0])) or self._net.load_model(str(files[1])):
             raise RuntimeError("ncnn cannot load the network")
-        self._input_names, self._output_names = self._net.input_names(), self._net.output_names()
+        # ncnn lists them in the order of its layers, and pnnx numbers them: in0, in1, …, out0, out1, …
+        self._input_names = sorted(self._net.input_names(), key=_number)
+        self._output_names = sorted(self._net.output_names(), key=_number)
         if (len(self._input_names), len(self._output_names)) != (len(self.inputs), len(self.outputs)):
             raise RuntimeError("the network has other inputs or outputs than the model")
         self._dtypes = [
@@ -57,3 +59,7 @@ class NcnnModel:
             raise RuntimeError(f"ncnn fails with code {code}")
         shape = tuple(-1 if size is None else size for size in argument.shape[1:])
         return np.array(result).reshape((1, *shape)).astype(argument.dtype, copy=False)
+
+
+def _number(name: str) -> int:
+    return int("".join(filter(str.isdigit, name)) or 0)

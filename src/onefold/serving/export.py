@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.agent.loaded_model import LoadedModel, run_batch
 from onefold.agent.onnx_model import OnnxModel
+from onefold.kernels.toolchain import silent_stderr
 from onefold.serving.onnx_provenance import without_provenance
 from onefold.serving.shape_folding import fold_shapes
 from onefold.vocabulary.attention import without_fused_attention
@@ -242,7 +243,7 @@ def _silenced() -> Iterator[None]:
     disabled_level = logging.root.manager.disable
     logging.disable(max(disabled_level, logging.WARNING))
     try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with silent_stderr(), warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -20,7 +20,7 @@ from onefold.vocabulary.attention import without_fused_attention
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.serving import ServingPoint
 
-_SOURCE = re.compile(r"#.*|, scope: \S+")  # the lines that a node of a program comes from
+_VARYING = re.compile(r"#.*|, scope: \S+|___torch_mangle_\d+\.")  # lines of sources, and numbers of classes
 
 
 def export_program(network: Any, samples: Sequence[Any], path: Path, reason: str) -> Path:
@@ -72,5 +72,5 @@ def _signature(path: Path) -> str:
     """Return a hash of the program without the values of its weights."""
     program = load_program(path)
     shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in program.state_dict().items()]
-    graph = _SOURCE.sub("", str(program.inlined_graph))
+    graph = _VARYING.sub("", str(program.inlined_graph))
     return hashlib.sha256(f"{graph}{shapes}".encode()).hexdigest()[:32]
