@@ -408,7 +408,7 @@ OPERATORS: dict[str, Operator] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Floor": _unary(torch.floor),
-    "GRU": _recurrent(torch._VF.gru, 1),  # type: ignore[attr-defined]
+    "GRU": _recurrent(torch._VF.gru, 1),
     "Gather": _gather,
     "Gelu": lambda call: functional.gelu(call[0], approximate=call.attribute("approximate", "none")),
     "Gemm": _gemm,
@@ -427,7 +427,7 @@ OPERATORS: dict[str, Operator] = {
     "InstanceNormalization": lambda call: functional.instance_norm(
         call[0], weight=call[1], bias=call[2], eps=call.attribute("epsilon", 1e-5)
     ),
-    "LSTM": _recurrent(torch._VF.lstm, 2),  # type: ignore[attr-defined]
+    "LSTM": _recurrent(torch._VF.lstm, 2),
     "LayerNormalization": _layer_norm,
     "LeakyRelu": lambda call: functional.leaky_relu(call[0], call.attribute("alpha", 0.01)),
     "Less": _binary(lambda a, b: a < b),
@@ -449,7 +449,7 @@ OPERATORS: dict[str, Operator] = {
     "Pad": _pad,
     "Pow": _binary(torch.pow),
     "QuantizeLinear": _quantize,
-    "RNN": _recurrent(torch._VF.rnn_tanh, 1),  # type: ignore[attr-defined]
+    "RNN": _recurrent(torch._VF.rnn_tanh, 1),
     "Reciprocal": _unary(torch.reciprocal),
     "ReduceL2": _reduce(lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keep)),
     "ReduceMax": _reduce(torch.amax),

@@ -41,10 +41,21 @@ class Runtime(Protocol):
     `RuntimeContract` in `tests/runtimes` tests these rules for any implementation.
     """
 
-    name: str
-    extra: str  # of Onefold, which installs it; empty if every installation has it
-    packages: tuple[str, ...]  # distributions that `convert` and `open` need
-    suffixes: tuple[str, ...]  # of its files; the first one is opened
+    @property
+    def name(self) -> str:
+        """Return its name in serving points and options."""
+
+    @property
+    def extra(self) -> str:
+        """Return the extra of Onefold that installs it; empty if every installation has it."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Return the distributions that `convert` and `open` need; the first one has its version."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Return the suffixes of its files; the first one is opened."""
 
     def convert(self, source: Source) -> Form:
         """Write the files of a model beside it, and return their description."""

@@ -24,6 +24,7 @@ def save_program(network: Any, samples: Sequence[Any], file: Path, *, batch_size
     """
     import torch
 
+    jit: Any = torch.jit  # untyped
     inputs = tuple(torch.as_tensor(array)[: batch_size or len(array)].cpu() for array in samples)
 
     class Program(torch.nn.Module):
@@ -38,7 +39,7 @@ def save_program(network: Any, samples: Sequence[Any], file: Path, *, batch_size
     try:
         with torch.no_grad(), warnings.catch_warnings(), without_fused_attention():
             warnings.simplefilter("ignore")  # what is constant in the trace
-            torch.jit.save(torch.jit.trace(Program().eval(), inputs, check_trace=False), buffer)
+            jit.save(jit.trace(Program().eval(), inputs, check_trace=False), buffer)
     except Exception as error:  # networks fail in many ways
         raise ModelError(f"PyTorch cannot trace the network: {headline(error)}") from error
     buffer.seek(0)
@@ -49,9 +50,10 @@ def load_program(file: Path) -> Any:
     """Return the function of a program."""
     import torch
 
+    jit: Any = torch.jit  # untyped
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.jit.load(str(file), map_location="cpu")
+        return jit.load(str(file), map_location="cpu")
 
 
 def _write_without_sources(buffer: io.BytesIO, file: Path) -> None:
