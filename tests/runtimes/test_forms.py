@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from onefold.agent.forms import Form
-from onefold.agent.loaded_model import Argument
+from onefold.agent.forms import Argument, Form
 from onefold.runtimes.forms import copy_forms, form_of, forms_beside, read_forms, write_forms
 from onefold.vocabulary.errors import ModelError
 

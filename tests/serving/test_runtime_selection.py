@@ -34,13 +34,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(model: Path, calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("measured")
     space = onefold.ServingSpace(batch_sizes=(1, 4), threads=(1,), graph_levels=("all",), executions=("sequential",))
     serving = onefold.ServingOptions("latency", space=space, runtimes=("pytorch",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("onefold.runtimes.race.TURNS", 1)
         patch.setattr("onefold.runtimes.race.EXTRA_TURNS", 0)
+        patch.setenv("ONEFOLD_HOME", str(calibrated.parent))
         onefold.measure(model, serving=serving, save=folder / "deploy")
         yield folder / "deploy"
 

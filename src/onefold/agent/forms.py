@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from onefold.agent.loaded_model import Argument
-
 MAX_ARGUMENTS, MAX_DIMENSIONS, MAX_NAME = 64, 16, 300
 MAX_SIZE = 2**31
 DTYPES = (
@@ -24,6 +22,15 @@ DTYPES = (
     "uint64",
     "bool",
 )
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or an output of a model."""
+
+    name: str
+    dtype: str  # of numpy
+    shape: tuple[Optional[int], ...]  # None for a dynamic dimension; the first one is the batch  # noqa: UP045
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from onefold.agent.forms import Argument
+
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An input or an output of a model."""
-
-    name: str
-    dtype: str  # of numpy
-    shape: tuple[Optional[int], ...]  # None for a dynamic dimension; the first one is the batch  # noqa: UP045
 
 
 class LoadedModel(Protocol):

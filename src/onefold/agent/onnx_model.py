@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onefold.agent.forms import Argument
 from onefold.agent.inference_session import open_inference_session
-from onefold.agent.loaded_model import Argument, Array
+from onefold.agent.loaded_model import Array
 from onefold.agent.session_options import session_options
 
 _NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "object"}

@@ -27,7 +27,9 @@ class OpenvinoModel:
             "INFERENCE_PRECISION_HINT": "f32",  # of float layers; by default they are bfloat16 where the CPU has it
             "ENABLE_CPU_PINNING": False,
         }
-        compiled = core.compile_model(core.read_model(str(files[0]), str(files[1])), "CPU", settings)
+        # By content: files on a board have no suffix, by which OpenVINO tells formats apart.
+        weights = openvino.Tensor(np.fromfile(files[1], np.uint8))
+        compiled = core.compile_model(core.read_model(files[0].read_bytes(), weights), "CPU", settings)
         self._request = compiled.create_infer_request()
         self._positions = range(len(self.inputs))
 

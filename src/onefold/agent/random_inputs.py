@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from onefold.agent.loaded_model import Argument, Array
+from onefold.agent.forms import Argument
+from onefold.agent.loaded_model import Array
 
 DYNAMIC_SIZE = 1  # of a dynamic dimension other than the batch
 

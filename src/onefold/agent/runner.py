@@ -14,8 +14,8 @@ import numpy as np
 
 from onefold.agent.conditions import read_conditions, throttling
 from onefold.agent.cpu_contention import NEGLIGIBLE, CpuContention
-from onefold.agent.forms import Form, form_from_json
-from onefold.agent.loaded_model import Argument, Array, LoadedModel, run_batch
+from onefold.agent.forms import Argument, Form, form_from_json
+from onefold.agent.loaded_model import Array, LoadedModel, run_batch
 from onefold.agent.loading import open_model
 from onefold.agent.memory import high_water_bytes, reset_high_water, trim_heap
 from onefold.agent.random_inputs import random_input

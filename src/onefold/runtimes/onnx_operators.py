@@ -115,8 +115,9 @@ def _gemm(call: Call) -> Tensor:
     alpha, beta, bias = call.attribute("alpha", 1.0), call.attribute("beta", 1.0), call[2]
     if alpha == 1.0 and (bias is None or beta == 1.0) and (bias is None or bias.dim() == 1):
         return functional.linear(left, weight, bias)
-    product = alpha * functional.linear(left, weight)
-    return product if bias is None else product + beta * bias
+    product: Tensor = alpha * functional.linear(left, weight)
+    scaled: Tensor = product if bias is None else product + beta * bias
+    return scaled
 
 
 def _reduce(apply: Callable[..., Tensor]) -> Operator:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from onefold.agent.forms import Form
-from onefold.agent.loaded_model import Argument, Array, LoadedModel
+from onefold.agent.forms import Argument, Form
+from onefold.agent.loaded_model import Array, LoadedModel
 from onefold.vocabulary.serving import ServingPoint
 
 

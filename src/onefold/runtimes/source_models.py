@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onefold.agent.loaded_model import Argument, Array, LoadedModel, run_batch
+from onefold.agent.forms import Argument
+from onefold.agent.loaded_model import Array, LoadedModel, run_batch
 from onefold.agent.onnx_model import OnnxModel
 from onefold.agent.random_inputs import random_input
 from onefold.arrays.files import read_arrays

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onefold.agent.forms import Form
-from onefold.agent.loaded_model import Argument
+from onefold.agent.forms import Argument, Form
 from onefold.runtimes.forms import write_forms
 from onefold.runtimes.pytorch import PytorchRuntime
 from onefold.runtimes.torch_program import load_program, save_program

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onefold.agent.loaded_model import Argument, Array
+from onefold.agent.forms import Argument
+from onefold.agent.loaded_model import Array
 from onefold.agent.random_inputs import random_input
 from onefold.arrays.files import read_arrays
 from onefold.runtimes.conversion import convert_model

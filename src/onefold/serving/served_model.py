@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from onefold.agent.loaded_model import Argument, run_batch
+from onefold.agent.forms import Argument
+from onefold.agent.loaded_model import run_batch
 from onefold.arrays.model_inputs import model_inputs
 from onefold.device.session_options import check_point
 from onefold.runtimes.forms import form_of
