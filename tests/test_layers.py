@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"meter", "model_folder", "processes"},
     "kernels": {"agent", "device", "meter", "model_folder", "processes", "runtimes"},
     "serving": {"agent", "device", "kernels", "model_folder", "runtimes", "search"},
-    "compression": {"agent", "device", "processes", "serving", "training"},
+    "compression": {"agent", "device", "processes", "runtimes", "serving", "training"},
     "retraining": {"meter", "model_folder", "search", "training"},
     "impact_analysis": set(),
     "report": {"impact_analysis", "serving", "store"},

@@ -21,10 +21,11 @@ from onefold.compression.registry import methods, needs_training
 from onefold.compression.requirements import Requirements
 from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report
 from onefold.processes import scratch_folder
+from onefold.runtimes.output_comparison import AGREEMENT, agreement
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
 from onefold.serving.external_data import with_embedded_weights
-from onefold.serving.runtime_selection import AGREEMENT, RuntimeScore, agreement
+from onefold.serving.runtime_selection import RuntimeScore
 from onefold.serving.tuner import check_batch_size
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.records import Metrics

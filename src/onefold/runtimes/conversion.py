@@ -10,6 +10,7 @@ from pathlib import Path
 from onefold.agent.forms import Form, form_from_json
 from onefold.processes import JSON, Worker, describe_exit
 from onefold.runtimes.forms import read_about, read_forms, write_forms
+from onefold.runtimes.output_comparison import AGREEMENT
 from onefold.runtimes.registry import find_runtime, require_installed, version_of
 from onefold.vocabulary.errors import MissingExtra, ModelError
 from onefold.vocabulary.serving import ONNXRUNTIME
@@ -26,6 +27,7 @@ class Conversion:
     version: str = ""
     form: Form | None = None
     error: float | None = None  # largest difference from the model's outputs, relative to the largest of them
+    agreement: float | None = None  # with the model's outputs on its samples
     size_bytes: int | None = None
     reason: str = ""
 
@@ -62,7 +64,7 @@ def convert_model(
 
 
 def _unconverted(model: Path) -> Conversion:
-    return Conversion(ONNXRUNTIME, version_of(ONNXRUNTIME), error=0.0, size_bytes=model.stat().st_size)
+    return Conversion(ONNXRUNTIME, version_of(ONNXRUNTIME), error=0.0, agreement=1.0, size_bytes=model.stat().st_size)
 
 
 def _convert(model: Path, runtime: str) -> Conversion:
@@ -81,4 +83,4 @@ def _convert(model: Path, runtime: str) -> Conversion:
         raise ModelError(str(answer["reason"]))
     form = form_from_json(answer["form"])
     size_bytes = sum((model.parent / name).stat().st_size for name in form.files)
-    return Conversion(runtime, version_of(runtime), form, answer["error"], size_bytes)
+    return Conversion(runtime, version_of(runtime), form, answer["error"], answer[AGREEMENT], size_bytes)

@@ -1,7 +1,7 @@
 """The process of a conversion: `python -m onefold.runtimes.conversion_worker FD` converts one model and answers.
 
     in    {"runtime": name, "model": path}
-    out   {"form": {…}, "error": number} or {"reason": "…"}
+    out   {"form": {…}, "error": number, "agreement": number} or {"reason": "…"}
 
 Converters are native code that uses gigabytes, prints and may crash: the process ends with them.
 """
@@ -13,19 +13,19 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from onefold.agent.forms import form_to_json
-from onefold.agent.loaded_model import Array, run_batch
+from onefold.agent.loaded_model import run_batch
 from onefold.processes import JSON, Channel, connect_to_parent
+from onefold.runtimes.output_comparison import AGREEMENT, agreement, relative_difference
 from onefold.runtimes.registry import find_runtime
-from onefold.runtimes.runtime import Source, files_of
+from onefold.runtimes.runtime import files_of
 from onefold.runtimes.source_models import open_source
 from onefold.vocabulary.error_text import cut, message_of, type_name
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.serving import ServingPoint
 
-TOLERANCE = 1e-3  # of the outputs, relative to the largest; a quantized model is judged by its accuracy instead
+TOLERANCE = 1e-3  # of the outputs, relative to the largest
+QUANTIZED_TOLERANCE = 0.5  # runtimes round integers differently: such a model is judged by its accuracy
 MAX_REASON = 500
 
 
@@ -38,26 +38,17 @@ def convert(runtime: str, model: Path) -> dict[str, Any]:
         outputs = run_batch(loaded, source.samples)
     except Exception as error:  # runtimes raise many types
         raise ModelError(f"the converted model cannot be run: {error}") from error
-    error_found = largest_difference(outputs, source)
-    if not source.is_quantized and not error_found <= TOLERANCE:
-        raise ModelError(f"the outputs of the converted model differ by {error_found:.2g} of the largest output")
-    return {"form": form_to_json(form), "error": error_found}
-
-
-def largest_difference(outputs: list[Array], source: Source) -> float:
-    """Return the largest difference from the expected outputs, relative to the largest; infinity for other shapes."""
-    if [output.shape for output in outputs] != [expected.shape for expected in source.expected]:
-        return float("inf")
-    return max(_difference(output, expected) for output, expected in zip(outputs, source.expected))
-
-
-def _difference(output: Array, expected: Array) -> float:
-    if not np.array_equal(np.isnan(output), np.isnan(expected)):
-        return float("inf")
-    exact, wanted = output.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # equal infinities have no difference
-        largest = np.nanmax(np.abs(wanted), initial=0.0) + 1e-12
-        return float(np.nanmax(np.abs(exact - wanted), initial=0.0) / largest)
+    if len(outputs) != len(source.expected):
+        raise ModelError(f"the converted model has {len(outputs)} outputs instead of {len(source.expected)}")
+    pairs = list(zip(outputs, source.expected))
+    difference = max(relative_difference(*pair) for pair in pairs)
+    if not difference <= (QUANTIZED_TOLERANCE if source.is_quantized else TOLERANCE):
+        raise ModelError(f"the outputs of the converted model differ by {difference:.2g} of the largest output")
+    return {
+        "form": form_to_json(form),
+        "error": difference,
+        AGREEMENT: min(agreement(*pair) for pair in pairs),
+    }
 
 
 def serve(channel: Channel) -> None:

@@ -18,7 +18,7 @@ from onefold.runtimes.runtime import Source
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.serving import ServingPoint
 
-MAX_SAMPLES, RANDOM_SAMPLES = 8, 2
+MAX_SAMPLES, RANDOM_SAMPLES = 256, 2
 QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.agent.loaded_model import LoadedModel, run_batch
 from onefold.agent.onnx_model import OnnxModel
 from onefold.kernels.toolchain import silent_stderr
+from onefold.runtimes.output_comparison import relative_difference
 from onefold.serving.onnx_provenance import without_provenance
 from onefold.serving.shape_folding import fold_shapes
 from onefold.vocabulary.attention import without_fused_attention
@@ -131,7 +132,7 @@ def worst_difference(network: Any, loaded: LoadedModel, samples: Sequence[Any]) 
             return float("inf")
         if len(actual) != len(tensors):
             return float("inf")
-        worst = max(worst, *(_difference(pair[0], pair[1].numpy()) for pair in zip(actual, tensors)))
+        worst = max(worst, *(relative_difference(pair[0], pair[1].numpy()) for pair in zip(actual, tensors)))
     return worst
 
 
@@ -140,19 +141,6 @@ def exported_outputs(network: Any, samples: Sequence[Any]) -> Any:
     import torch
 
     return _flattened(network, tuple(torch.as_tensor(values) for values in samples), all_outputs=False)
-
-
-def _difference(actual: Any, expected: Any) -> float:
-    import numpy as np
-
-    if actual.shape != expected.shape:
-        return float("inf")
-    if not np.array_equal(np.isnan(actual), np.isnan(expected)):
-        return float("inf")
-    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # equal infinities have no difference
-        largest = np.nanmax(np.abs(expected), initial=0.0) + 1e-12
-        return float(np.nanmax(np.abs(actual - expected), initial=0.0) / largest)
 
 
 def check(network: Any, path: Path) -> None:

@@ -19,6 +19,7 @@ from onefold.agent.loaded_model import Array
 from onefold.agent.random_inputs import random_input
 from onefold.arrays.files import read_arrays
 from onefold.runtimes.conversion import convert_model
+from onefold.runtimes.output_comparison import AGREEMENT
 from onefold.runtimes.race import call_timer, time_in_turns
 from onefold.serving.export import samples_beside
 from onefold.serving.served_model import ServedModel
@@ -27,9 +28,6 @@ from onefold.vocabulary.quantities import metric as format_metric
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.requirement import Bound
 from onefold.vocabulary.serving import ONNXRUNTIME, RuntimeResult, ServingPoint
-
-AGREEMENT = "agreement"
-SCORED_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,15 @@ def convert_and_score(
     Returns:
         A result for each runtime: one that cannot serve the model, or may not, has its `reason`.
     """
-    scoring = scoring or agreement_with(runtimes[0])
     results: list[RuntimeResult] = []
     for conversion in convert_model(model, runtimes, lambda name: report(f"converting the model for {name}")):
         result = RuntimeResult(
             conversion.runtime, conversion.version, error=conversion.error, size_bytes=conversion.size_bytes,
             reason=conversion.reason,
         )  # fmt: skip
-        if not result.reason:
+        if not result.reason and scoring is None:
+            result = replace(result, metrics={AGREEMENT: conversion.agreement or 0.0})
+        elif not result.reason and scoring is not None:
             report(f"scoring the model in {result.runtime}")
             try:
                 result = replace(result, metrics=dict(scoring.score(model, result.runtime)))
@@ -95,41 +94,20 @@ def eligible(results: Sequence[RuntimeResult]) -> list[str]:
     return [result.runtime for result in results if not result.reason] or [ONNXRUNTIME]
 
 
-def _refusal(result: RuntimeResult, reference: Metrics, scoring: RuntimeScore, bounds: Mapping[str, Bound]) -> str:
+def _refusal(
+    result: RuntimeResult, reference: Metrics, scoring: RuntimeScore | None, bounds: Mapping[str, Bound]
+) -> str:
     """Return why a runtime may not be recommended; empty if it may."""
     for name, given in bounds.items():
         value = result.metrics.get(name)
         bound = given.settled([reference[name]] if name in reference else [])
         if value is not None and bound.violation(value) > 0:
             return f"{name} is {format_metric(name, value)}, but {name}{bound} is required"
+    scoring = scoring or RuntimeScore(AGREEMENT, True, lambda *_: {})
     loss = scoring.loss(result.metrics, reference)
     if loss > scoring.max_loss:
         return f"{scoring.metric} is {loss:.3g} worse than in ONNX Runtime"
     return ""
-
-
-def agreement_with(reference: str) -> RuntimeScore:
-    """Return the score of a model without a workload: the agreement of its answers with those of the reference."""
-    expected: list[Array] = []
-
-    def score(file: Path, runtime: str) -> Metrics:
-        served = ServedModel(file, ServingPoint(SCORED_BATCH, runtime=runtime))
-        inputs = batch_for(file, served.model.inputs)
-        outputs = served(*inputs)
-        arrays = [np.asarray(output) for output in (outputs if isinstance(outputs, list) else [outputs])]
-        if runtime == reference:
-            expected[:] = arrays
-        return {AGREEMENT: min(agreement(*pair) for pair in zip(arrays, expected, strict=True))}
-
-    return RuntimeScore(AGREEMENT, True, score)
-
-
-def agreement(output: Array, expected: Array) -> float:
-    """Return the share of samples with the same class; for other outputs, 1 minus the relative error."""
-    if expected.ndim == 2 and expected.shape[1] > 1:
-        return float((output.argmax(axis=1) == expected.argmax(axis=1)).mean())
-    error = np.linalg.norm(output - expected) / max(float(np.linalg.norm(expected)), 1e-12)
-    return max(0.0, 1.0 - float(error))
 
 
 def batch_for(model: Path, inputs: Sequence[Argument], batch_size: int | None = None) -> list[Array]:
@@ -149,13 +127,10 @@ def race(model: Path, points: Mapping[str, ServingPoint], reference: str) -> dic
     Raises ModelError if the reference fails; other runtimes that fail are left out.
     """
     with ExitStack() as stack:
+        inputs = ServedModel(model, points[reference]).model.inputs  # of others alike, which need not be loaded here
         timers = {
-            name: call_timer(stack, partial(ServedModel, model, point), _inputs(model, point))
+            name: call_timer(stack, partial(ServedModel, model, point), batch_for(model, inputs, point.batch_size))
             for name, point in points.items()
         }
         latencies = time_in_turns(timers, reference=reference)
     return {name: min(values) / points[name].batch_size for name, values in latencies.items()}
-
-
-def _inputs(model: Path, point: ServingPoint) -> list[Array]:
-    return batch_for(model, ServedModel(model, point).model.inputs, point.batch_size)
