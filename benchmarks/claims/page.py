@@ -15,7 +15,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 SECTIONS = {
     "Tuning": ("overhead", "time_to_result", "top_k", "budgets", "multi_goal"),
-    "Serving": ("emulation", "serving_points", "serving_cost", "scenarios", "inference_aware"),
+    "Serving": ("emulation", "serving_points", "serving_cost", "runtimes", "scenarios", "inference_aware"),
     "Training knobs": ("knobs", "knob_strategies"),
     "Compression": ("compression", "in_loop", "impact"),
     "Kernels": ("kernels",),

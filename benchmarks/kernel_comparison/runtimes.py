@@ -12,6 +12,7 @@ import torch
 from kernel_comparison.networks import Workspace
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.kernel_library import LIBRARY
+from onefold.runtimes.race import ServingProcess
 from onefold.serving.served_model import ServedModel
 from onefold.vocabulary.serving import ServingPoint
 
@@ -31,7 +32,7 @@ def compare_runtimes(workspace: Workspace, network: str, run: str, threads: int)
         threads: Threads of all runtimes.
     """
     times: dict[str, list[float]] = {"torch": [], "onnxruntime": [], "sleeping": [], "tuned": [], "untuned": []}
-    with CandidateRunner(workspace.target(threads)) as runner:
+    with CandidateRunner(workspace.target(threads)) as runner, ServingProcess() as process:
         compiler = workspace.compiler(network, runner)
         tuned = workspace.deployment(run) / LIBRARY
         untuned = compiler.compile({}, workspace.temporary / f"{network}-{threads}-untuned.so")
@@ -39,8 +40,7 @@ def compare_runtimes(workspace: Workspace, network: str, run: str, threads: int)
             times["torch"].append(_time_torch(workspace.modules[network], workspace.samples[:1], threads))
             for label, waiting in (("onnxruntime", "spinning"), ("sleeping", "sleeping")):
                 opener = partial(ServedModel, workspace.model(network), ServingPoint(1, threads, waiting=waiting))
-                timing = runner.time_served(opener, compiler.inputs, is_compiled=False)
-                times[label].append(median(timing.latencies))
+                times[label].append(median(process.time(opener, compiler.inputs)))
             times["tuned"].append(compiler.time_library(tuned).latency_s)
             times["untuned"].append(compiler.time_library(untuned).latency_s)
     return {"network": network, "threads": threads, **{label: min(values) * 1e3 for label, values in times.items()}}

@@ -179,8 +179,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: 
     shutil.copytree(deployed, here / "deploy")
     shutil.copytree(calibrated, here / "home" / "devices")
     with pytest.MonkeyPatch.context() as patch:  # latencies need not be precise here
-        patch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
-        patch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
+        patch.setattr("onefold.runtimes.race.TURNS", 1)
+        patch.setattr("onefold.runtimes.race.EXTRA_TURNS", 0)
         patch.setattr("onefold.kernels.model_compiler.FINAL_REPEATS", 1)
         patch.setattr("onefold.kernels.survey_tuner.MIN_PROMISE", 0.0)
         return Story(here / "home", kill(here), interrupt(here), onefold(here, *COMMAND))

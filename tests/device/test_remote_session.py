@@ -24,7 +24,9 @@ from onefold.device import PRECISE, QUICK, Device, Session, TimingEffort, open_s
 from onefold.device.agent_device import device_of_agent
 from onefold.device.pairing import save_pairing
 from onefold.device.remote_session import RemoteSession
-from onefold.vocabulary.errors import DeviceUnavailable, MeasuringFailed
+from onefold.runtimes.conversion import convert_model
+from onefold.runtimes.registry import find_runtime, missing_package
+from onefold.vocabulary.errors import DeviceUnavailable, MeasuringFailed, ModelError
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import LatencySource, ServingPoint
 from running_agent import WAIT_S, Link, RunningAgent, running_agent
@@ -76,6 +78,24 @@ class TestMeasuring:
         with RemoteSession(agent.device(), agent.connect()) as other:
             other.serve(model, ServingPoint(), SHORT)
         assert {path.name: path.stat().st_ino for path in (agent.folder / "files").iterdir()} == files
+
+    @pytest.mark.parametrize("runtime", ["openvino", "ncnn"])
+    def test_board_serves_models_in_the_runtimes_that_it_has(
+        self, runtime: str, session: RemoteSession, model: Path, tmp_path: Path
+    ) -> None:
+        if package := missing_package(find_runtime(runtime)):
+            pytest.skip(f"{package} is not installed")
+        copy = tmp_path / "model.onnx"
+        shutil.copyfile(model, copy)
+        assert not convert_model(copy, [runtime])[0].reason
+        assert session.serve(copy, ServingPoint(4, runtime=runtime), SHORT).runs >= SHORT.min_runs
+
+    def test_board_refuses_programs_of_pytorch(self, session: RemoteSession, model: Path, tmp_path: Path) -> None:
+        copy = tmp_path / "model.onnx"
+        shutil.copyfile(model, copy)
+        assert not convert_model(copy, ["pytorch"])[0].reason
+        with pytest.raises(ModelError, match="models for pytorch cannot be loaded"):
+            session.serve(copy, ServingPoint(runtime="pytorch"), SHORT)
 
     def test_repeated_requests_are_measured_again(
         self, agent: RunningAgent, session: RemoteSession, model: Path

@@ -92,14 +92,15 @@ class TestHost:
         assert again is not None
         assert again < large
 
-    def test_fixed_batch_size_is_not_timed_at_another(self, host_session: HostSession, tmp_path: Path) -> None:
+    def test_batches_of_a_model_for_single_samples_take_several_runs(
+        self, host_session: HostSession, tmp_path: Path
+    ) -> None:
         path = export(nn.Sequential(nn.Linear(4, 2)), [torch.zeros(1, 4)], tmp_path / "fixed.onnx")
         fixed = onnx.load(str(path))
         fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
         onnx.save(fixed, str(path))
         assert host_session.serve(path, ServingPoint(), SHORT).runs
-        with pytest.raises(ModelError, match="fixed batch size of 1, not 8; export it with a dynamic first axis"):
-            host_session.serve(path, ServingPoint(batch_size=8), SHORT)
+        assert host_session.serve(path, ServingPoint(batch_size=8), SHORT).runs
 
     def test_confined_to_cores(self, this_host: Device) -> None:
         core = min(os.sched_getaffinity(0))
@@ -361,27 +362,27 @@ class TestRunner:
     def test_batches_repeat_the_samples(self, model: Path) -> None:
         runner = HostRunner()
         runner.open(str(model), str(model.with_suffix(".npz")), to_json(ServingPoint()))
-        session = runner._session(ServingPoint())
+        loaded = runner._model(ServingPoint())
         with np.load(model.with_suffix(".npz")) as kept:
             samples = kept["input0"]
-        feed = runner._feed(session, 20)["input0"]
-        assert feed.shape == (20, 4)
-        assert np.array_equal(feed, np.resize(samples, (20, 4)))
-        assert runner._feed(session, 3)["input0"].shape == (3, 4)
+        (batch,) = runner._batch(loaded, 20)
+        assert batch.shape == (20, 4)
+        assert np.array_equal(batch, np.resize(samples, (20, 4)))
+        assert runner._batch(loaded, 3)[0].shape == (3, 4)
 
     def test_random_inputs_have_the_right_type(self, model: Path) -> None:
         runner = HostRunner()
         runner.open(str(model), None, to_json(ServingPoint()))
-        feed = runner._feed(runner._session(ServingPoint()), 5)["input0"]
-        assert feed.shape == (5, 4)
-        assert feed.dtype == np.float32
+        (batch,) = runner._batch(runner._model(ServingPoint()), 5)
+        assert batch.shape == (5, 4)
+        assert batch.dtype == np.float32
 
-    def test_batch_sizes_share_a_session(self, model: Path) -> None:
+    def test_batch_sizes_share_a_loaded_model(self, model: Path) -> None:
         runner = HostRunner()
         for size in (1, 8, 100):
             runner.open(str(model), None, to_json(ServingPoint(size)))
         runner.open(str(model), None, to_json(ServingPoint(1, graph_level="none")))
-        assert len(runner._sessions) == 2
+        assert len(runner._models) == 2
 
     def test_answers_are_json(self, model: Path) -> None:
         runner = HostRunner()

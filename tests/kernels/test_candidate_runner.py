@@ -160,7 +160,7 @@ def test_without_a_reference_output_nothing_is_compared(runner: CandidateRunner,
 def test_a_model_that_cannot_be_run_is_an_error(runner: CandidateRunner, tmp_path: Path, double: Any) -> None:
     opener = partial(CompiledModel, tmp_path / "none.so", LibraryManifest("", "", 1, 1, {}, (), "tvm"))
     with pytest.raises(ModelError, match=r"the compiled model cannot be run: .*none\.so cannot be loaded"):
-        runner.time_served(opener, [], is_compiled=True)
+        runner.time_served(opener, [])
 
 
 def test_workers_never_import_torch(runner: CandidateRunner, double: Any) -> None:

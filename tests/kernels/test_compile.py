@@ -28,12 +28,13 @@ from onefold import CompileBudget, CompileOptions, deploy
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.compilation import Compilation, CompiledArtifacts, _restore_counts, _with_shared_cost
 from onefold.kernels.compiled_model import CompiledModel
-from onefold.kernels.kernel_library import digest_of, read_library
+from onefold.kernels.kernel_library import read_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.source_models import load_models
 from onefold.kernels.targets import Target
 from onefold.model_folder import new_generation, open_folder
+from onefold.runtimes.forms import digest_of
 from onefold.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.errors import BudgetError, DeviceError, InputError, ModelError, OnefoldError, WorkloadError
@@ -76,8 +77,8 @@ class CompiledPair:
         shutil.copytree(deployed, self.folder)
         self.events: list[Any] = []
         with pytest.MonkeyPatch.context() as patch:  # latencies need not be precise here
-            patch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
-            patch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
+            patch.setattr("onefold.runtimes.race.TURNS", 1)
+            patch.setattr("onefold.runtimes.race.EXTRA_TURNS", 0)
             patch.setattr("onefold.kernels.model_compiler.FINAL_REPEATS", 1)
             patch.setattr("onefold.kernels.survey_tuner.MIN_PROMISE", 0.0)
             self._compile()
@@ -211,8 +212,8 @@ def test_known_candidates_are_recalled_and_a_met_goal_ends_the_compilation(
     pair: CompiledPair, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onefold.kernels.graph_levels.GRAPH_LEVELS", (0, 3))
-    monkeypatch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
-    monkeypatch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
+    monkeypatch.setattr("onefold.runtimes.race.TURNS", 1)
+    monkeypatch.setattr("onefold.runtimes.race.EXTRA_TURNS", 0)
     known = len(stored_candidates(pair.home))
     options = CompileOptions(compare_levels=True, threads=1, strategy="random")
     result = onefold.compile(tiny, goal="1s", options=options, home=pair.home)

@@ -13,7 +13,8 @@ import pytest
 from onefold.kernels.candidate_runner import CandidateRunner, ServedTiming
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.model_compiler import ModelCompiler
-from onefold.kernels.runtime_comparison import CLOSE, compare_runtimes, contenders
+from onefold.kernels.runtime_comparison import compare_runtimes
+from onefold.runtimes.race import CLOSE, ServingProcess, contenders
 from onefold.serving.served_model import ServedModel
 from onefold.vocabulary.serving import ServingPoint
 
@@ -45,14 +46,14 @@ def test_with_several_threads_onnxruntime_is_timed_both_ways(
     monkeypatch.setattr("onefold.kernels.runtime_comparison.available_cores", lambda: list(range(cores)))
     points: list[ServingPoint] = []
 
-    def time_served(opener: Any, inputs: Any, *, is_compiled: bool) -> Any:
-        assert (opener.func, is_compiled) == (ServedModel, False)
+    def time(process: ServingProcess, opener: Any, inputs: Any) -> list[float]:
+        assert opener.func is ServedModel
         points.append(opener.args[1])
-        return SimpleNamespace(latencies=[1.0 if points[-1].waiting == "spinning" else 3.0])
+        return [1.0 if points[-1].waiting == "spinning" else 3.0]
 
-    runner: Any = SimpleNamespace(time_served=time_served)
+    monkeypatch.setattr(ServingProcess, "time", time)
     opened: Any = SimpleNamespace(name="mine", file=tmp_path / "model.onnx", calibration=None, inputs=[])
-    result = compare_runtimes(lambda: 2.0, runner, opened, None, tmp_path, ServingPoint(1, threads))
+    result = compare_runtimes(lambda: 2.0, opened, None, tmp_path, ServingPoint(1, threads))
     assert {runtime.name for runtime in result.runtimes} == names
     assert {point.threads for point in points} == {threads}
     assert result.recommended == ("onnxruntime spinning" if "onnxruntime spinning" in names else "tvm")
@@ -61,10 +62,11 @@ def test_with_several_threads_onnxruntime_is_timed_both_ways(
 
 def test_what_a_call_does_outside_of_its_runtime_counts(runner: CandidateRunner) -> None:
     calls_that_sleep = partial(partial, time.sleep, 0.01)
-    for is_compiled in (True, False):
-        timing = runner.time_served(calls_that_sleep, [], repeats=2, is_compiled=is_compiled)
-        assert len(timing.latencies) == 2
-        assert min(timing.latencies) >= 0.01
+    with ServingProcess() as process:
+        served = process.time(calls_that_sleep, [], repeats=2)
+    for latencies in (served, runner.time_served(calls_that_sleep, [], repeats=2).latencies):
+        assert len(latencies) == 2
+        assert min(latencies) >= 0.01
 
 
 def test_a_library_is_timed_through_the_call_that_serves(

@@ -13,10 +13,11 @@ import pytest
 from onefold.device import Device
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.compiled_model import CompiledModel
-from onefold.kernels.kernel_library import LibraryFiles, LibraryManifest, digest_of, read_library, write_library
+from onefold.kernels.kernel_library import LibraryFiles, LibraryManifest, read_library, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import target_of
 from onefold.model_folder import new_generation, open_folder
+from onefold.runtimes.forms import digest_of
 from onefold.serving.deploy import ServedModel, load, read
 from onefold.vocabulary.errors import ModelError, UntrustedFolder
 from onefold.vocabulary.kernels import RuntimeLatency
@@ -51,7 +52,7 @@ def install(folder: Path, library: Path | None, manifest: LibraryManifest, int8:
 
 def about(folder: Path) -> LibraryManifest:
     names = ServedModel(folder / "model.onnx", read(folder).on().choices[0].point)
-    kinds = {each.name: "float32" for each in names.session.get_inputs()}
+    kinds = {each.name: "float32" for each in names.model.inputs}
     return LibraryManifest("host", "this processor", 1, 1, kinds, RUNTIMES, "tvm")
 
 

@@ -409,6 +409,25 @@ class Unexportable(Spirals):
         return Exotic(plain) if config.exotic else plain
 
 
+class Irregular(Spirals):
+    """A workload some of whose models answer single samples otherwise than batches."""
+
+    space = Space(model=dict(branches=Choice(False, True)), training=dict(lr=0.02))
+
+    def build(self, config: Config) -> nn.Module:
+        plain = super().build(Config(config, width=4, layers=1))
+        return Branching(plain) if config.branches else plain
+
+
+class Branching(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) if len(x) > 1 else 2 * self.inner(x)
+
+
 class Exotic(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -423,21 +442,35 @@ class TestModels:
     def test_export_failure_fails_the_trial(self, home: Path) -> None:
         heard = Heard()
         budget = Budget(trials=2, max_epochs=1)
-        study = small(home, heard, Unexportable(), space=Unexportable.space, search="grid", rungs="none", budget=budget)
+        study = small(home, heard, Irregular(), space=Irregular.space, search="grid", rungs="none", budget=budget)
         result = study.run()
-        failures = {trial.config.exotic: trial.failure for trial in result.trials}
+        failures = {trial.config.branches: trial.failure for trial in result.trials}
         assert failures[False] is None
         assert failures[True] is not None
         assert failures[True].kind is FailureKind.RAISED
-        assert "cannot be exported to ONNX" in failures[True].reason
-        assert "aten::linalg_svdvals" in failures[True].reason
+        assert "outputs of the exported model differ from PyTorch's" in failures[True].reason
         assert [facts["reason"] for facts in heard.of("failed")] == [failures[True].reason]
 
     def test_study_fails_if_no_model_can_be_exported(self, home: Path) -> None:
-        space = Space(model=dict(exotic=True), training=dict(lr=Float(0.01, 0.1)))
-        study = small(home, subject=Unexportable(), space=space, budget=Budget(trials=1, max_epochs=1))
-        with pytest.raises(StudyFailed, match="cannot be exported to ONNX"):
+        space = Space(model=dict(branches=True), training=dict(lr=Float(0.01, 0.1)))
+        study = small(home, subject=Irregular(), space=space, budget=Budget(trials=1, max_epochs=1))
+        with pytest.raises(StudyFailed, match="outputs of the exported model differ from PyTorch's"):
             study.run()
+
+    def test_network_that_cannot_be_exported_is_served_by_pytorch(self, home: Path, tmp_path: Path) -> None:
+        space = Space(model=dict(exotic=True), training=dict(lr=Float(0.01, 0.1)))
+        result = small(home, subject=Unexportable(), space=space, budget=Budget(trials=1, max_epochs=1)).run()
+        (surface,) = result.surfaces.values()
+        assert {served.point.runtime for served in surface.served} == {"pytorch"}
+        assert "served by PyTorch itself: the model cannot be exported to ONNX: " in surface.notes[0]
+        assert "aten::linalg_svdvals" in surface.notes[0]
+        result.save(tmp_path / "deploy")
+        served = deploy.load(tmp_path / "deploy", home=home)
+        assert served.point.runtime == "pytorch"
+        inputs = torch.randn(9, 2)
+        with torch.no_grad():
+            expected = result.model().eval()(inputs).numpy()
+        assert served(inputs.numpy()) == pytest.approx(expected, abs=1e-5)
 
 
 class TestErrors:

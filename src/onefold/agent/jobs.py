@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onefold.agent.files import FileStore
+from onefold.agent.forms import form_from_json
 from onefold.agent.measuring import KILLED, Measuring, MeasuringError
 from onefold.agent.requests import (
     MAX_HANG_TIMEOUT_S,
@@ -25,7 +26,8 @@ from onefold.agent.results import ResultStore
 MAX_WAITING = 64
 IDLE_S = 60.0  # without requests, after which the process that measures is ended and its memory is free
 KEPT = ("time", "memory")  # actions whose result is kept: what costs time and differs when it is repeated
-_FILES = {"open": ("model", "inputs"), "time": ("model", "inputs"), "memory": ("model", "inputs"), "probe": ("models",)}
+_FILES = {**dict.fromkeys(("open", "time", "memory"), ("model", "weights", "inputs")), "probe": ("models",)}
+_OPTIONAL = ("weights", "inputs")
 
 
 class Busy(Exception):
@@ -134,7 +136,8 @@ def parse(request: Mapping[str, Any]) -> Job:
     if action in ("open", "time", "memory"):
         point_from_json(request.get("point"))
         message["point"] = request["point"]
-        message["inputs"] = None
+        message["inputs"] = message["weights"] = None
+        message["form"] = _checked_form(request.get("form"))
     elif action == "probe":
         message["seconds"] = number(request, "seconds", 0.1, 120.0, 20.0)
     elif action != "versions":
@@ -142,10 +145,20 @@ def parse(request: Mapping[str, Any]) -> Job:
     if action == "time":
         effort_from_json(request.get("effort"))
         message["effort"] = request["effort"]
-    names = [name for name in _FILES.get(action, ()) if name != "inputs" or request.get(name) is not None]
+    names = [name for name in _FILES.get(action, ()) if name not in _OPTIONAL or request.get(name) is not None]
     return Job(
         id=digest(request, "id"),
         message=message,
         hang_timeout_s=number(request, "hang_timeout_s", 0.1, MAX_HANG_TIMEOUT_S, MAX_SECONDS),
         files={name: digest(request, name) for name in names},
     )
+
+
+def _checked_form(value: object) -> object:
+    """Return the form of a model as it came. Raises BadRequest if it is none."""
+    try:
+        if value is not None:
+            form_from_json(value)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+    return value

@@ -33,6 +33,7 @@ class Point:
     execution: str = "sequential"
     precision: str = "fp32"
     waiting: str = "sleeping"
+    runtime: str = "onnxruntime"
 
 
 def point_from_json(value: object) -> Point:
@@ -46,6 +47,7 @@ def point_from_json(value: object) -> Point:
         execution=_one_of(table, "execution", EXECUTIONS, "sequential"),
         precision=_text(table, "precision", "fp32"),
         waiting=_one_of(table, "waiting", WAITINGS, "sleeping"),
+        runtime=_text(table, "runtime", "onnxruntime"),
     )
 
 

@@ -2,7 +2,8 @@
 
 It reads requests from standard input and answers on standard output, one JSON object per line:
 
-    in    {"do": "open" | "time" | "memory", "model": path, "inputs": path or null, "point": {…}, "effort": {…}}
+    in    {"do": "open" | "time" | "memory", "model": path, "weights": path or null, "form": {…} or null,
+           "inputs": path or null, "point": {…}, "effort": {…}}
           {"do": "versions"}
           {"do": "probe", "models": path, "seconds": number}
     out   {"answer": …} or {"error": "…"}, after any number of {"tick": true} that show progress

@@ -19,6 +19,7 @@ from onefold.cli.options import (
     HomeOption,
     JsonOption,
     MaxMetricLossOption,
+    RuntimeOption,
     TakeOption,
     TrustOption,
 )
@@ -60,6 +61,7 @@ def compress(
     samples: Annotated[
         Path | None, typer.Option(help="Calibration set for an ONNX file: an .npz file with one array per input")
     ] = None,
+    runtimes: RuntimeOption = None,
     volts: Annotated[float, typer.Option(help="Battery voltage of the device, to estimate charge")] = PHONE_BATTERY_V,
     save: Annotated[Path | None, typer.Option(help="Write the deployment folder of the selected variant here")] = None,
     save_all: Annotated[
@@ -93,6 +95,7 @@ def compress(
                 take,
                 distill,
                 require=dict(requirement(text) for text in require or []),
+                runtimes=tuple(runtimes or ()),
             ),
             save=save,
             save_all=save_all,

@@ -93,6 +93,15 @@ LargestBatchOption = Annotated[
     int | None,
     typer.Option("--largest-batch", min=1, help="Largest batch to serve (default: 100)", rich_help_panel=SERVING),
 ]
+RuntimeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--runtime",
+        help="Also convert the model for this runtime and compare it: openvino, ncnn, litert, executorch, pytorch, "
+        "all; repeatable",
+        rich_help_panel=SERVING,
+    ),
+]
 OptimizeServingOption = Annotated[
     Literal["latency", "throughput", "energy"],
     typer.Option(

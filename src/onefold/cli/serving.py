@@ -11,7 +11,15 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import out
-from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, TrustOption, space_up_to
+from onefold.cli.options import (
+    GoalOption,
+    HomeOption,
+    JsonOption,
+    LargestBatchOption,
+    RuntimeOption,
+    TrustOption,
+    space_up_to,
+)
 from onefold.device import Session
 from onefold.device.catalog import HOST
 from onefold.device.host import host as this_machine
@@ -19,15 +27,16 @@ from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.model_server.api import Listening, ServerOptions
 from onefold.model_server.api import serve as serve_folder
 from onefold.serving import deploy
-from onefold.serving.api import PointMeasured
+from onefold.serving.api import MeasureStage, PointMeasured
 from onefold.serving.api import measure as measure_model
 from onefold.serving.api import serve_check as check_folder
 from onefold.serving.export import samples_beside
 from onefold.serving.options import ServingOptions
 from onefold.serving.signature import read
 from onefold.study import Home
-from onefold.vocabulary.quantities import MISSING, duration, number, parse_bytes, rounded
+from onefold.vocabulary.quantities import MISSING, duration, metric, number, parse_bytes, rounded, size
 from onefold.vocabulary.records import to_json
+from onefold.vocabulary.requirement import requirement
 from onefold.vocabulary.serving import OptimizeFor
 
 
@@ -44,6 +53,11 @@ def measure(
     ] = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
+    runtimes: RuntimeOption = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help='What a runtime has to keep, such as "agreement>=0.99"; repeatable'),
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Write a deployment folder here")] = None,
     hang_timeout: Annotated[
         float, typer.Option(help="Seconds to load the model or run one batch after which it has hung")
@@ -56,8 +70,12 @@ def measure(
     with nullcontext() if as_json else out.status(f"measuring on {names[0]} …") as status:
         count = 0
 
-        def show_progress(event: PointMeasured) -> None:
+        def show_progress(event: PointMeasured | MeasureStage) -> None:
             nonlocal count
+            if isinstance(event, MeasureStage):
+                if status is not None:
+                    status.update(event.message)
+                return
             count += 1
             if status is not None:
                 latest = f"{event.served.point}: {duration(event.served.latency_s)}"
@@ -67,8 +85,14 @@ def measure(
             model,
             names,
             serving=ServingOptions(
-                optimize_for, search, space_up_to(largest_batch), tuple(scenarios or ()), scenario_goal
+                optimize_for,
+                search,
+                space_up_to(largest_batch),
+                tuple(scenarios or ()),
+                scenario_goal,
+                runtimes=tuple(runtimes or ()),
             ),
+            require=dict(requirement(text) for text in require or []),
             save=save,
             hang_timeout_s=hang_timeout,
             home=home,
@@ -181,24 +205,52 @@ def open_model(session: Session, model: Path) -> None:
     session.prepare(model, samples if samples.is_file() else None, [])
 
 
+def runtime_table(settings: deploy.DeviceSettings) -> Table:
+    """Return the table of the runtimes that were compared; the recommended one is bold."""
+    metrics = list(dict.fromkeys(name for result in settings.runtimes for name in result.metrics))
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("runtime", "version", "one sample", "threads", *metrics, "difference", "size", "note"):
+        is_text = column in ("runtime", "version", "note")
+        table.add_column(column, justify="left" if is_text else "right", overflow="fold")
+    recommended = settings.choices[0].point.runtime
+    for result in settings.runtimes:
+        cells = [MISSING if name not in result.metrics else metric(name, result.metrics[name]) for name in metrics]
+        is_chosen = result.runtime == recommended
+        table.add_row(
+            result.runtime,
+            result.version.removeprefix(f"{result.runtime} ") or MISSING,
+            MISSING if result.latency_s is None else duration(result.latency_s),
+            MISSING if result.threads is None else str(result.threads),
+            *cells,
+            MISSING if result.error is None else f"{result.error:.1g}",
+            MISSING if result.size_bytes is None else size(result.size_bytes),
+            result.reason or ("recommended" if is_chosen else ""),
+            style="bold" if is_chosen else "",
+        )
+    return table
+
+
 def _show(settings: deploy.DeviceSettings) -> None:
     device, surface = settings.device, settings.surface
     measured = sum(served.runs > 0 for served in surface.served)
     out.print(f"{device.name}: {device.title}; {measured} points measured in {duration(surface.measured_s)}")
     table = Table(box=None, header_style="dim", pad_edge=False)
-    columns = ("scenario", "batch", "threads", "graph", "wait", "latency", "p99", "samples/s", "J/sample", "source")
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("scenario", "graph", "source") else "right")
+    columns = ("scenario", "runtime", "batch", "threads", "graph", "wait", "latency", "p99", "samples/s", "J/sample")
+    for column in (*columns, "source"):
+        table.add_column(column, justify="left" if column in ("scenario", "runtime", "graph", "source") else "right")
     for choice in settings.choices:
         served, point = settings.expected(choice.point), choice.point
         joules = served.energy_per_sample_j
         energy = MISSING if joules is None else f"{number(joules)} ({served.energy.source})"
         table.add_row(
-            choice.scenario, str(point.batch_size), str(point.threads), point.graph_level, duration(choice.wait_s),
+            choice.scenario, point.runtime, str(point.batch_size), str(point.threads), point.graph_level,
+            duration(choice.wait_s),
             duration(served.latency_s), duration(served.p99_s), rounded(served.throughput_per_s, 4), energy,
             served.source_text,
         )  # fmt: skip
     out.print(table)
+    if settings.runtimes:
+        out.print(runtime_table(settings))
     for choice in settings.choices:
         tested = f"; in a load test it was {duration(choice.confirmed.mean_s)}" if choice.confirmed else ""
         out.print(f"{choice.scenario}: {choice.why}{tested}", soft_wrap=True)

@@ -19,6 +19,7 @@ from onefold.cli.options import (
     HomeOption,
     JsonOption,
     PreferOption,
+    RuntimeOption,
     SaveOption,
     StudyArgument,
     preference_of,
@@ -127,6 +128,7 @@ def export(
     trial: Annotated[int | None, typer.Option(help="Trial to export (default: the one handed over)")] = None,
     prefer: PreferOption = None,
     guard: GuardOption = None,
+    runtimes: RuntimeOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -136,7 +138,7 @@ def export(
     """
     opened = Study.open(study, home=home)
     with nullcontext() if as_json else out.status(f"exporting from {study} …"):
-        opened.export(folder, trial, prefer=preference_of(prefer, guard or []))
+        opened.export(folder, trial, prefer=preference_of(prefer, guard or []), runtimes=runtimes or ())
     card = read_card(folder)
     if as_json:
         out.out(json.dumps(card))

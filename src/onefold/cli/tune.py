@@ -36,6 +36,7 @@ from onefold.cli.options import (
     ParallelOption,
     PreferOption,
     ReducedPrecisionOption,
+    RuntimeOption,
     SaveOption,
     ScenarioOption,
     TakeOption,
@@ -138,6 +139,7 @@ def tune(
     scenario: ScenarioOption = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
+    runtimes: RuntimeOption = None,
     serving_search: Annotated[
         str, typer.Option(help="Search over serving points: few, grid", rich_help_panel=SERVING)
     ] = "few",
@@ -235,6 +237,7 @@ def tune(
             measure=measure,  # type: ignore[arg-type]
             served_samples=served_samples,
             measure_cores=measure_cores,
+            runtimes=tuple(runtimes or ()),
         ),
         knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress={"after": selection, "in-loop": forks}.get(compress, compress),  # type: ignore[arg-type]

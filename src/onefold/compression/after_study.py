@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from onefold.compression.selection import SelectionCriteria, SelectionOptions, s
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, Engine, run_call
-from onefold.serving.api import measure
+from onefold.serving.api import measure_file
 from onefold.serving.options import ServingOptions
+from onefold.serving.runtime_selection import RuntimeScore
 from onefold.store.home import Home
 from onefold.training.trainer import Tick, Trainer
 from onefold.training.trial_files import best_weights_file
@@ -136,8 +138,31 @@ class AfterStudyCompression:
             "test": dict(shortlist.test),
         }
         self.report(f"measuring the serving points of {shortlist.choice}")
-        deployment = measure(model, self.device, serving=self.serving, home=self.home.path, origin={**about, **result})
+        goal, config = self.workload_objective.goals[0], about["config"]
+        scoring = RuntimeScore(goal.metric, goal.maximize, partial(score_in_worker, self.engine, config))
+        deployment = measure_file(
+            model, [self.device], self.serving, self.home, {**about, **result}, require=self.objective.require,
+            scoring=scoring,
+        )  # fmt: skip
         write_variant(self.folder / COMPRESSED_FOLDER, model, deployment, self.home)
+
+
+def score_in_worker(engine: Engine, config: Config, model: Path, runtime: str) -> Metrics:
+    """Return the metrics of a model in a runtime on the validation data. Raises ModelError if it cannot be scored."""
+    metrics = run_call(engine, Call(score_served, (config, str(model.absolute()), runtime)))
+    if isinstance(metrics, dict):
+        return metrics
+    raise ModelError(f"the model cannot be scored in {runtime}: {getattr(metrics, 'reason', 'it has no metrics')}")
+
+
+def score_served(
+    trainer: Trainer, config: Config, model: str, runtime: str, *, tick: Tick
+) -> Generator[None, None, Metrics]:
+    """Return the metrics of a model in a runtime on the validation data; runs in a worker process."""
+    from onefold.compression.onnx_module import OnnxModule
+
+    yield from ()
+    return trainer.open_model(config, tick=tick).score(OnnxModule(Path(model), runtime=runtime))
 
 
 def score_onnx(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:

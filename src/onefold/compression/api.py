@@ -23,8 +23,10 @@ from onefold.device.catalog import HOST
 from onefold.device.host import find_device, host
 from onefold.model_folder import check_target, has_weights, new_generation, open_folder, saving
 from onefold.processes import scratch_folder
+from onefold.runtimes.registry import selected_runtimes
 from onefold.serving import deploy
-from onefold.serving.api import measure
+from onefold.serving.api import MeasureStage, PointMeasured, measure_file
+from onefold.serving.options import ServingOptions
 from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
@@ -52,6 +54,7 @@ class CompressOptions:
     take: str | Recipe | None = None  # the variant to select whatever it costs: a recipe, or its name such as "int8"
     distill: float = 0.0  # weight of the plain model's class scores in the loss of fine-tuning
     require: Mapping[str, Bound] = field(default_factory=dict)  # by metric, latency_s, encoded_bytes, size_bytes, …
+    runtimes: tuple[str, ...] = ()  # that a variant which is saved is also converted for, such as openvino, or all
 
     def check(self) -> None:
         """Raise InputError for values out of range."""
@@ -60,6 +63,7 @@ class CompressOptions:
                 f"epochs must be a whole number of at least 1, since training follows pruning, but got {self.epochs!r}"
             )
         check_distill(self.distill)
+        selected_runtimes(self.runtimes)
 
     def selection(self, optimize_for: VariantCost, recipes: Sequence[Recipe]) -> SelectionOptions:
         """Return how one of the variants with these recipes is selected; raises InputError for an invalid option."""
@@ -193,7 +197,7 @@ def compress(
             for target_folder in folders:
                 report(f"writing {target_folder}")
                 with saving(target_folder):
-                    _deploy(file, variant, builder, target, target_folder, home_folder)
+                    _deploy(file, variant, builder, target, target_folder, home_folder, options, report)
     return CompressionResult(
         plain=plain,
         variants=tuple(variants),
@@ -250,6 +254,8 @@ def _deploy(
     device: Device,
     folder: Path,
     home: Home,
+    options: CompressOptions,
+    report: Callable[[str], None],
 ) -> None:
     about = {
         **builder.provenance,
@@ -258,7 +264,15 @@ def _deploy(
         "metrics": dict(chosen.metrics),
         "test": builder.test(built.file),
     }
-    deployment = measure(built.file, device, home=home.path, origin=about)
+
+    def on_event(event: PointMeasured | MeasureStage) -> None:
+        if isinstance(event, MeasureStage):
+            report(event.message)
+
+    serving = ServingOptions(runtimes=options.runtimes)
+    deployment = measure_file(
+        built.file, [device], serving, home, about, require=options.require, scoring=builder.scoring, on_event=on_event
+    )
     write_variant(folder, built.file, deployment, home)
 
 

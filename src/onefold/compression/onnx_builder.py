@@ -21,24 +21,25 @@ from onefold.compression.registry import methods, needs_training
 from onefold.compression.requirements import Requirements
 from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report
 from onefold.processes import scratch_folder
+from onefold.runtimes.output_comparison import AGREEMENT, agreement
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
 from onefold.serving.external_data import with_embedded_weights
+from onefold.serving.runtime_selection import RuntimeScore
 from onefold.serving.tuner import check_batch_size
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.records import Metrics
-from onefold.vocabulary.serving import ServingPoint
+from onefold.vocabulary.serving import ONNXRUNTIME, ServingPoint
 from onefold.vocabulary.variants import Recipe
 
 RANDOM_SAMPLES = 64  # where no samples are given, if the batch size is not fixed
-NUMPY_TYPES = {"float": "f4", "double": "f8"}  # of ONNX Runtime's type names, where the two differ
 Array = NDArray[Any]
 
 
 class OnnxVariantBuilder:
     """Build variants of an ONNX file. `samples` is an .npz file with the calibration set."""
 
-    metric, higher_is_better = "agreement", True
+    metric, higher_is_better = AGREEMENT, True
 
     def __init__(
         self,
@@ -91,8 +92,16 @@ class OnnxVariantBuilder:
 
     def _agreement(self, path: Path) -> Metrics:
         """Return the agreement of the output that agrees least."""
-        outputs = _outputs(deploy.ServedModel(path, ServingPoint(self._batch_size)), self._samples)
-        return {self.metric: min(_agreement(*pair) for pair in zip(outputs, self._outputs))}
+        return self._agreement_in(path, ONNXRUNTIME)
+
+    def _agreement_in(self, path: Path, runtime: str) -> Metrics:
+        outputs = _outputs(deploy.ServedModel(path, ServingPoint(self._batch_size, runtime=runtime)), self._samples)
+        return {self.metric: min(agreement(*pair) for pair in zip(outputs, self._outputs))}
+
+    @property
+    def scoring(self) -> RuntimeScore:
+        """Return how a file is scored in a runtime: by its agreement with the plain model's outputs."""
+        return RuntimeScore(self.metric, self.higher_is_better, self._agreement_in)
 
     def _save_samples(self, path: Path) -> None:
         few = {name: array[:SAMPLES] for name, array in self._samples.items()}
@@ -101,7 +110,7 @@ class OnnxVariantBuilder:
 
 def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
     """Read one array per input, matched by name if the names are those of the inputs, or else by order."""
-    inputs = {each.name: each.type.removeprefix("tensor(").removesuffix(")") for each in served.session.get_inputs()}
+    inputs = {argument.name: argument.dtype for argument in served.model.inputs}
     try:
         arrays = read_arrays(path)
     except DatasetError as error:
@@ -113,24 +122,16 @@ def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
         raise InputError(f"the model has {len(inputs)} inputs ({names}), but {path} has {len(arrays)} arrays")
     if set(arrays) != set(inputs):
         arrays = dict(zip(inputs, arrays.values()))
-    return {name: arrays[name].astype(NUMPY_TYPES.get(kind, kind)) for name, kind in inputs.items()}
+    return {name: arrays[name].astype(dtype) for name, dtype in inputs.items()}
 
 
 def _random_samples(served: deploy.ServedModel) -> dict[str, Array]:
     try:
-        return {each.name: random_input(each, served.point.batch_size) for each in served.session.get_inputs()}
-    except ValueError as error:
+        return {each.name: random_input(each, served.point.batch_size) for each in served.model.inputs}
+    except (ValueError, TypeError) as error:
         raise ModelError(f"no random inputs can be generated for the model: {error}; give samples") from error
 
 
 def _outputs(served: deploy.ServedModel, samples: Mapping[str, Array]) -> list[Array]:
     outputs = served(*samples.values())
     return [np.asarray(output) for output in (outputs if isinstance(outputs, list) else [outputs])]
-
-
-def _agreement(output: Array, plain: Array) -> float:
-    """Return the share of samples with the same class; for other outputs, 1 minus the relative error."""
-    if plain.ndim == 2 and plain.shape[1] > 1:
-        return float((output.argmax(axis=1) == plain.argmax(axis=1)).mean())
-    error = np.linalg.norm(output - plain) / max(float(np.linalg.norm(plain)), 1e-12)
-    return max(0.0, 1.0 - float(error))

@@ -9,26 +9,29 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from onefold.serving.onnx_provenance import strip_provenance
+
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def strip_metadata(model: Path) -> None:
-    """Shorten the names of all values but inputs and outputs, and drop documentation, in place.
+    """Shorten the names of all values but inputs and outputs, and drop documentation and metadata, in place.
 
-    A model with control flow (Loop, If, Scan) is left unchanged, since its subgraphs refer to outer names.
+    A model with control flow (Loop, If, Scan) keeps its names, since its subgraphs refer to outer ones.
     """
     import onnx
 
     content = onnx.load(str(model))
     graph = content.graph
+    strip_provenance(content)
     if any(_has_subgraph(node) for node in graph.node):
+        model.write_bytes(content.SerializeToString(deterministic=True))
         return
     reserved = {value.name for value in (*graph.input, *graph.output)} | {""}
     short_names = (name for name in map(_short_name, count()) if name not in reserved)
     names: dict[str, str] = {name: name for name in reserved}
     for weight in graph.initializer:
         weight.name = names.setdefault(weight.name, next(short_names))
-        weight.ClearField("doc_string")
     for node in graph.node:
         for values in (node.input, node.output):
             for index, name in enumerate(values):
@@ -36,10 +39,7 @@ def strip_metadata(model: Path) -> None:
                     names[name] = next(short_names)
                 values[index] = names[name]
         node.ClearField("name")
-        node.ClearField("doc_string")
     del graph.value_info[:]
-    del content.metadata_props[:]
-    content.ClearField("doc_string")
     model.write_bytes(content.SerializeToString(deterministic=True))
 
 

@@ -1,4 +1,4 @@
-"""Run an ONNX file as a PyTorch module, so that what is scored is what will be served."""
+"""Run a model in its runtime as a PyTorch module, so that what is scored is what will be served."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ import torch
 
 from onefold.serving import deploy
 from onefold.vocabulary.outputs import joined
-from onefold.vocabulary.serving import ServingPoint
+from onefold.vocabulary.serving import ONNXRUNTIME, ServingPoint
 
 BATCH_SIZE = 128
 
 
 class OnnxModule(torch.nn.Module):
-    """A module whose forward pass runs in ONNX Runtime, with as many threads as PyTorch uses.
+    """A module whose forward pass runs in a runtime, with as many threads as PyTorch uses.
 
-    `template` are outputs of the network that was exported with all of its outputs: those of the module have the same
-    structure.
+    Args:
+        path: The ONNX file, with its form for the runtime beside it.
+        template: Outputs of the network that was exported with all of its outputs: those of the module have the same
+            structure.
+        runtime: The runtime.
     """
 
-    def __init__(self, path: Path, template: Any = None) -> None:
+    def __init__(self, path: Path, template: Any = None, runtime: str = ONNXRUNTIME) -> None:
         super().__init__()
         self._template = template
-        self._served = deploy.ServedModel(path, ServingPoint(BATCH_SIZE, torch.get_num_threads()))
+        self._served = deploy.ServedModel(path, ServingPoint(BATCH_SIZE, torch.get_num_threads(), runtime=runtime))
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         outputs = self._served(*(part.cpu().numpy() for part in inputs))

@@ -20,6 +20,7 @@ from onefold.compression.onnx_module import OnnxModule
 from onefold.compression.registry import active_methods, needs_training
 from onefold.compression.requirements import Requirements
 from onefold.serving.export import export, samples_beside
+from onefold.serving.runtime_selection import RuntimeScore
 from onefold.training.distillation import check_class_scores, distilled
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError, ModelError
@@ -203,6 +204,15 @@ class VariantBuilder:
     def provenance(self) -> Mapping[str, Any]:
         """Return the study, workload, trial and configuration of the model, as far as its card has them."""
         return {key: self._trained.card[key] for key in PROVENANCE if key in self._trained.card}
+
+    @property
+    def scoring(self) -> RuntimeScore:
+        """Return how a file is scored in a runtime: by the metrics of the workload on its validation data."""
+
+        def score(file: Path, runtime: str) -> Metrics:
+            return self._score(OnnxModule(file, self._template, runtime))
+
+        return RuntimeScore(self.metric, self.higher_is_better, score)
 
     def test(self, file: Path) -> Metrics:
         """Return the metrics of a variant's file on the test data."""

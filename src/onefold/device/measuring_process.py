@@ -55,7 +55,7 @@ class MeasuringProcess:
         """Return the id of the process, or None if there is none."""
         return self._worker.pid if self._worker is not None else None
 
-    def ask(self, action: str, model: Path, inputs: Path | None, **message: Any) -> Any:
+    def ask(self, action: str, files: Sequence[Path], inputs: Path | None, **message: Any) -> Any:
         """Return the answer to a request about a model, which may have been tried several times.
 
         Raises:
@@ -66,7 +66,9 @@ class MeasuringProcess:
         """
         if self._worker is None:
             raise DeviceError("the session is not open; use it in a with block")
-        request = {"do": action, "model": str(model), "inputs": str(inputs) if inputs else None, **message}
+        model, *weights = map(str, files)
+        inputs_path = str(inputs) if inputs else None
+        request = {"do": action, "model": model, "weights": next(iter(weights), None), "inputs": inputs_path, **message}
         for _ in range(MAX_ATTEMPTS):
             try:
                 return self._ask(request, self._hang_timeout_s)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from onefold.agent.cpu_contention import NEGLIGIBLE
+from onefold.agent.forms import Form, form_to_json
 from onefold.agent.timing_effort import TimingEffort
 from onefold.device.device import Device
+from onefold.runtimes.forms import form_of
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.quantities import share
 from onefold.vocabulary.records import Energy, Measurement, from_json, to_json
@@ -24,8 +26,11 @@ class Measurer(Protocol):
     def close(self) -> None:
         """Release everything that was started. Harmless when repeated."""
 
-    def ask(self, action: str, model: Path, inputs: Path | None, **message: Any) -> Any:
-        """Return the answer to a request about a model. Raises DeviceError if it was not started, or ModelError."""
+    def ask(self, action: str, files: Sequence[Path], inputs: Path | None, **message: Any) -> Any:
+        """Return the answer to a request about a model, which is one file or two of a form.
+
+        Raises DeviceError if it was not started, or ModelError.
+        """
 
 
 class MeasuringSession:
@@ -36,6 +41,7 @@ class MeasuringSession:
         self._measurer = measurer
         self._loaded: Path | None = None
         self._inputs: dict[Path, Path | None] = {}
+        self._forms: dict[tuple[Path, str], Form | None] = {}  # by model and runtime, since it was prepared
         self._answers: dict[tuple[Path, ServingPoint], Mapping[str, Any]] = {}  # of the latest measurement
 
     def begin(self, run: str) -> None:
@@ -46,19 +52,20 @@ class MeasuringSession:
             raise ModelError(f"there is no model {model}; give the path of an ONNX file")
         self._loaded = None  # set again only when loading succeeds
         self._inputs[model] = inputs
+        self._forms = {key: form for key, form in self._forms.items() if key[0] != model}
         for point in points or (ServingPoint(),):
-            self._ask("open", model, point=to_json(point))
+            self._ask("open", model, point)
         self._loaded = model
 
     def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
         self._load(model, point)
-        answer = self._ask("time", model, point=to_json(point), effort=to_json(effort))
+        answer = self._ask("time", model, point, effort=to_json(effort))
         self._answers[model, point] = answer
         return _served(point, answer)
 
     def memory(self, model: Path, point: ServingPoint) -> int | None:
         self._load(model, point)
-        peak_bytes = self._ask("memory", model, point=to_json(point))
+        peak_bytes = self._ask("memory", model, point)
         return None if peak_bytes is None else int(peak_bytes)
 
     def notes(self, model: Path) -> tuple[str, ...]:
@@ -78,8 +85,14 @@ class MeasuringSession:
         if self._loaded != model:
             self.prepare(model, self._inputs.get(model), [point])
 
-    def _ask(self, action: str, model: Path, **message: Any) -> Any:
-        return self._measurer.ask(action, model, self._inputs.get(model), **message)
+    def _ask(self, action: str, model: Path, point: ServingPoint, **message: Any) -> Any:
+        key = model, point.runtime
+        if key not in self._forms:
+            self._forms[key] = form_of(*key)
+        form, files = self._forms[key], [model]
+        if form is not None:
+            files, message = [model.with_name(name) for name in form.files], {**message, "form": form_to_json(form)}
+        return self._measurer.ask(action, files, self._inputs.get(model), point=to_json(point), **message)
 
     def __enter__(self) -> Self:
         self._measurer.start()

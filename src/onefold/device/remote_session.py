@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,13 +93,15 @@ class _RemoteMeasurer:
         self._connection.close()
         self._is_open = False
 
-    def ask(self, action: str, model: Path, inputs: Path | None, **message: Any) -> Any:
+    def ask(self, action: str, files: Sequence[Path], inputs: Path | None, **message: Any) -> Any:
         if not self._is_open:
             raise DeviceError("the session is not open; use it in a with block")
-        files = {self._hash(path): path for path in (model, inputs) if path is not None}
+        hashes = [self._hash(path) for path in files]
+        uploads = {self._hash(path): path for path in (*files, inputs) if path is not None}
         request = {
             "do": action,
-            "model": self._hash(model),
+            "model": hashes[0],
+            "weights": next(iter(hashes[1:]), None),
             "inputs": None if inputs is None else self._hash(inputs),
             "hang_timeout_s": self._hang_timeout_s,
             **message,
@@ -108,7 +111,7 @@ class _RemoteMeasurer:
         content = json.dumps(named, sort_keys=True)
         request["id"] = hashlib.sha256(f"{content} {self._answered[content]}".encode()).hexdigest()
         try:
-            answer = self._connection.ask(request, files)
+            answer = self._connection.ask(request, uploads)
         except Refused as refused:
             if refused.status in (FILE_TOO_LARGE, NO_SPACE):
                 raise ModelError(f"the model cannot be served on {self._device.name}: {refused}") from refused

@@ -38,8 +38,10 @@ _CACHED = "add"  # the group whose rate is that of the caches
 def operator_costs(model: Path, batch_size: int, samples: Shapes = NO_SHAPES) -> tuple[OperatorCost, ...]:
     """Return the cost of each operator of an ONNX file at a batch size, on inputs of the samples' shapes.
 
-    Raises ModelError if it is not a model.
+    A program of PyTorch counts as one operator that reads its weights. Raises ModelError if it is not a model.
     """
+    if model.suffix == ".pt":
+        return (OperatorCost(model.name, "Program", 0.0, float(model.stat().st_size), unknown=True),)
     return tuple(
         operator_cost(node.name, node.kind, node.attributes, node.inputs, node.outputs, is_quantized=node.is_quantized)
         for node in read_nodes(model, batch_size, samples)

@@ -1,4 +1,4 @@
-"""ONNX Runtime session options of a serving point, checked first: points are also read from folders of others."""
+"""Checks of a serving point before it is used: points are also read from folders of others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from onefold.vocabulary.serving import ServingPoint
 
 def session_options(point: ServingPoint) -> Any:
     """Return the `onnxruntime.SessionOptions` of a serving point; raises ModelError if no session can have them."""
+    check_point(point)
+    return options_of(point)
+
+
+def check_point(point: ServingPoint) -> None:
+    """Raise ModelError if no model can be served with the threads or the graph level of a point."""
     if not 1 <= point.threads <= MAX_THREADS:
         raise ModelError(f"a session has 1 to {MAX_THREADS} threads, not {point.threads}")
     if point.graph_level not in LEVELS:
         raise ModelError(unknown("graph level", point.graph_level, LEVELS))
-    return options_of(point)

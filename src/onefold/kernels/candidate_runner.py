@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from onefold.kernels.measurement_worker import ArgumentTypes, Opener
+from onefold.kernels.measurement_worker import ArgumentTypes
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import meta_schedule
 from onefold.processes import Worker, describe_exit, scratch_folder
+from onefold.runtimes.call_timing import Opener
+from onefold.runtimes.race import SINGLE_THREADED_BLAS
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
 from onefold.vocabulary.kernels import CandidateFailure, Operator
 
@@ -25,9 +27,6 @@ BUILD_TIMEOUT_S, RUN_TIMEOUT_S, MODEL_BUILD_TIMEOUT_S, MODEL_TIMEOUT_S = 20.0, 1
 REPEATS, MIN_REPEAT_MS = 3, 8
 TIMING_PROTOCOL = 2  # latencies measured by different protocols are not comparable
 OUTPUT_TOLERANCE = 1e-3  # relative to the norm of the output
-# BLAS threads keep spinning for tens of milliseconds after a call. Beside two threads of a candidate on two cores they
-# increased its latency up to forty times.
-SINGLE_THREADED_BLAS = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 Array = np.ndarray[Any, Any]
@@ -137,8 +136,7 @@ class CandidateRunner:
             raise InputError(f"remote must be HOST:PORT of a TVM server, got {remote!r}")
         self._idle_builders = [MeasurementProcess({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
         self._timing_process = MeasurementProcess({"TVM_NUM_THREADS": str(target.cores)})
-        self._onnxruntime_process = MeasurementProcess({})
-        self._processes = (*self._idle_builders, self._timing_process, self._onnxruntime_process)
+        self._processes = (*self._idle_builders, self._timing_process)
         self._pool = ThreadPoolExecutor(builders)
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
@@ -231,15 +229,12 @@ class CandidateRunner:
         file.unlink(missing_ok=True)
         return reply
 
-    def time_served(
-        self, opener: Opener, inputs: Sequence[Array], repeats: int = 10, *, is_compiled: bool
-    ) -> ServedTiming:
-        """Time the call that serves a model on this machine, loaded by the opener; the runtimes have processes each.
+    def time_served(self, opener: Opener, inputs: Sequence[Array], repeats: int = 10) -> ServedTiming:
+        """Time the call that serves a compiled model on this machine, loaded by the opener.
 
         Raises ModelError if it fails.
         """
-        process = self._timing_process if is_compiled else self._onnxruntime_process
-        reply = process.ask(
+        reply = self._timing_process.ask(
             "time_served", opener, list(inputs), repeats,
             timeout_s=MODEL_TIMEOUT_S, on_timeout=CandidateFailure.SLOW_RUN,
         )  # fmt: skip

@@ -173,14 +173,13 @@ class Compilation:
         except BaseException:
             save()
             raise
-        artifacts = [self._finish(model, surveyed.get(model.source.name), survey, reason, runner) for model in imported]
+        artifacts = [self._finish(model, surveyed.get(model.source.name), survey, reason) for model in imported]
         finished = replace(record, state=StudyState.DONE, elapsed_s=survey.elapsed_s, spent=costs.total, reason=reason)
         return _with_shared_cost(artifacts, costs.total), finished
 
     def _finish(
-        self, imported: ImportedModel, model: SurveyedModel | None, survey: SurveyTuner, reason: str,
-        runner: CandidateRunner,
-    ) -> CompiledArtifacts:  # fmt: skip
+        self, imported: ImportedModel, model: SurveyedModel | None, survey: SurveyTuner, reason: str
+    ) -> CompiledArtifacts:
         """Choose the fastest library of a model, if TVM can compile it, and compare the runtimes."""
         source, note, costs, best = imported.source, imported.note, survey.costs, None
         before = costs.total
@@ -203,7 +202,7 @@ class Compilation:
         is_here = self.options.remote is None
         here, pairings = host(self.home.devices), self.home.pairings
         with nullcontext() if is_here else open_session(self.device, here, pairings=pairings) as session:
-            comparison = compare_runtimes(time_compiled, runner, source, session, self.folder, point, note)
+            comparison = compare_runtimes(time_compiled, source, session, self.folder, point, note)
         levels: tuple[GraphLevelResult, ...] = ()
         if self.options.compare_levels and model is not None:
             self.on_event("comparing graph optimization levels")

@@ -7,7 +7,6 @@ deploy/kernels.json    the manifest: device, latencies of all runtimes, the reco
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold.model_folder import ModelFolder
+from onefold.runtimes.forms import digest_of
 from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import RuntimeLatency
@@ -82,11 +82,6 @@ def write_library(folder: Path, files: LibraryFiles, manifest: LibraryManifest) 
         if source is not None:
             shutil.copyfile(source, folder / name)
     (folder / MANIFEST).write_text(json.dumps(to_json(manifest), indent=1) + "\n", encoding="utf-8")
-
-
-def digest_of(model: Path) -> str:
-    """Return a digest of the file's content."""
-    return hashlib.sha256(model.read_bytes()).hexdigest()[:16]
 
 
 def read_library(folder: ModelFolder) -> LibraryManifest | None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import gc
 import math
 import os
-import pickle
 import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ import numpy as np
 from onefold import meter
 from onefold.kernels.model_builds import check_import, compile_model, list_operators, list_unsupported
 from onefold.processes import Channel, connect_to_parent
+from onefold.runtimes.call_timing import time_served
 
 # Larger weights are out of cache when a model reaches the operator again: a convolution with 2.4 MB of weights took
 # 180 us with a warm cache but 310 to 440 us inside a model, and the fastest candidates of both differed.
@@ -29,10 +28,7 @@ OUT_OF_CACHE_BYTES = 256 * 2**10
 CACHE_FLUSH, MAX_FLUSHED_RUNS = "cache_flush_cpu_non_first_arg", 60
 PROJECTIONS = 4  # random projections of an output: enough to tell whether two outputs are equal
 ERROR_CHARACTERS = 2000
-MIN_SERVED_S, MAX_SERVED_S = 0.005, 5.0  # of one repeat, and until the last one starts
-MAX_OPEN = 4  # models: as many as onnxruntime has forms
 Array = np.ndarray[Any, Any]
-Opener = Callable[[], Callable[..., Any]]  # loads a model in its runtime and returns the call that serves it
 ArgumentTypes = tuple[tuple[str, tuple[int, ...]], ...]  # dtype and shape of each argument
 
 
@@ -81,53 +77,6 @@ def time_out_of_cache(
 
     fastest_s = min(evaluate(repeats))
     return evaluate(max(repeats, min(MAX_FLUSHED_RUNS, round(repeats * min_repeat_ms * 1e-3 / fastest_s))))
-
-
-def time_served(opener: Opener, inputs: Sequence[Array], repeats: int) -> dict[str, Any]:
-    """Time the call that serves a model; return its latencies and its outputs.
-
-    The opener loads the model in its runtime, once for several requests. A repeat takes MIN_SERVED_S or one call, and
-    no repeat but the first starts after MAX_SERVED_S.
-    """
-    served = _open_served(opener)
-    started = time.perf_counter()
-    outputs = served(*inputs)  # also warms up
-    latencies: list[float] = []
-    gc.disable()
-    try:
-        while len(latencies) < repeats and (not latencies or time.perf_counter() - started < MAX_SERVED_S):
-            latencies.append(_time_calls(served, inputs))
-    finally:
-        gc.enable()
-    return {"latencies": latencies, "outputs": outputs if isinstance(outputs, list) else [outputs]}
-
-
-def _time_calls(served: Callable[..., Any], inputs: Sequence[Array]) -> float:
-    """Return the median latency of the calls that fit into MIN_SERVED_S, at least one.
-
-    Under contention some calls are interrupted, which increases their mean many times.
-    """
-    clock = time.perf_counter
-    latencies: list[float] = []
-    started = before = clock()
-    while not latencies or before - started < MIN_SERVED_S:
-        served(*inputs)
-        after = clock()
-        latencies.append(after - before)
-        before = after
-    return median(latencies)
-
-
-_served: dict[bytes, Callable[..., Any]] = {}  # models that are open, by their pickled openers
-
-
-def _open_served(opener: Opener) -> Callable[..., Any]:
-    key = pickle.dumps(opener)
-    if key not in _served:
-        while len(_served) >= MAX_OPEN:
-            del _served[next(iter(_served))]
-        _served[key] = opener()
-    return _served[key]
 
 
 def time_remote_model(file: str, inputs: Sequence[Array], repeats: int, remote: str) -> dict[str, Any]:

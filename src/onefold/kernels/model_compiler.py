@@ -143,7 +143,7 @@ class ModelCompiler:
         with nullcontext() if costs is None else costs.phase("whole"):
             if self.runner.remote is None:
                 opener = partial(CompiledModel, *self._serving_arguments(file))
-                timing = self.runner.time_served(opener, self.inputs, is_compiled=True)
+                timing = self.runner.time_served(opener, self.inputs)
             else:
                 timing = self.runner.time_remote_model(file, self.inputs)
         if costs is not None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from onefold.agent.random_inputs import random_input
 from onefold.arrays.files import check_samples, read_arrays
-from onefold.kernels.kernel_library import digest_of
 from onefold.model_folder import Manifest, check_target, open_folder
+from onefold.runtimes.forms import digest_of
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
@@ -191,7 +191,7 @@ def _with_outputs(
         served = deploy.ServedModel(file, ServingPoint(batch_size))
     except ModelError as error:
         raise ModelError(str(error).replace(str(file), origin)) from error
-    samples, arguments = samples_beside(file), served.session.get_inputs()
+    samples, arguments = samples_beside(file), served.model.inputs
     names = tuple(argument.name for argument in arguments)
     try:
         if samples.is_file():
@@ -199,7 +199,7 @@ def _with_outputs(
             inputs = [np.resize(array, (batch_size, *array.shape[1:])) for array in arrays.values()]
         else:
             inputs = [random_input(argument, batch_size) for argument in arguments]
-        outputs = served.session.run(None, dict(zip(names, inputs)))
+        outputs = served.model.run(inputs)
     except DatasetError:
         raise
     except Exception as error:  # numpy and onnxruntime raise many types

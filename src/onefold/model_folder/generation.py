@@ -32,7 +32,9 @@ OWN_NAMES = frozenset(
         MANIFEST, "model.json", "weights.safetensors", "weights.pt", "reference.npz", "retraining-profile.json",
         "model.onnx", "model.npz", "deployment.json", "README.md",
         "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "kernels.before.onnx", "kernels.after.onnx",
-        "model.int8.onnx", "model.packed", "retraining.html", "retraining.json", "previous", "compressed",
+        "model.runtimes.json", "model.xml", "model.bin", "model.ncnn.param", "model.ncnn.bin", "model.tflite",
+        "model.pte", "model.pt", "model.int8.onnx", "model.packed",
+        "retraining.html", "retraining.json", "previous", "compressed",
     }
 )  # fmt: skip
 SUBFOLDERS = {"previous", "compressed"}  # with manifests of their own

@@ -114,7 +114,7 @@ def serve(
     try:
         import uvicorn
 
-        from onefold.model_server.app import Interface, ModelInput
+        from onefold.model_server.app import Interface
         from onefold.model_server.server_metrics import ServerMetrics
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name), "server") from error
@@ -127,8 +127,7 @@ def serve(
     metrics = ServerMetrics(choice)
     batcher = Batcher(_runner(model), policy_of(choice, options.max_waiting), metrics.count_batch)
     metrics.watch_queue(lambda: batcher.waiting)
-    inputs = tuple(ModelInput(*each) for each in model.inputs)
-    app = Interface(batcher, metrics, inputs, model.output_names, token, options.max_bytes).app()
+    app = Interface(batcher, metrics, model.inputs, model.output_names, token, options.max_bytes).app()
     config = uvicorn.Config(
         app,
         log_level="warning",

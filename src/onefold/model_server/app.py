@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from onefold.agent.forms import Argument
 from onefold.arrays.model_inputs import model_inputs
 from onefold.model_server.batcher import Array, Arrays, Batcher, QueueFull, Stopped
 from onefold.model_server.payloads import (
@@ -46,22 +47,14 @@ log = log_of()
 Reply = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
-class ModelInput:
-    """One input of the model; dimensions that are not fixed are None."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...]
-
-    def check(self, array: Array) -> None:
-        """Raise BadPayload unless an array fits."""
-        wanted = ", ".join("n" if size is None else str(size) for size in (None, *self.shape[1:]))
-        rest = zip(self.shape[1:], array.shape[1:])
-        if array.ndim != len(self.shape) or any(size not in (None, given) for size, given in rest):
-            raise BadPayload(f"the input {self.name} has the shape ({wanted}), got {tuple(array.shape)}")
-        if not len(array):
-            raise BadPayload("the inputs have no samples")
+def check_input(described: Argument, array: Array) -> None:
+    """Raise BadPayload unless an array fits an input of the model."""
+    wanted = ", ".join("n" if size is None else str(size) for size in (None, *described.shape[1:]))
+    rest = zip(described.shape[1:], array.shape[1:])
+    if array.ndim != len(described.shape) or any(size not in (None, given) for size, given in rest):
+        raise BadPayload(f"the input {described.name} has the shape ({wanted}), got {tuple(array.shape)}")
+    if not len(array):
+        raise BadPayload("the inputs have no samples")
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class Interface:
 
     batcher: Batcher
     metrics: ServerMetrics
-    inputs: tuple[ModelInput, ...]
+    inputs: tuple[Argument, ...]
     outputs: tuple[str, ...]
     token: str | None
     max_bytes: int
@@ -149,7 +142,7 @@ class Interface:
         else:
             raise BadPayload(f"the model has {len(names)} inputs; send them by name, as JSON")
         for array, described in zip(arrays, self.inputs):
-            described.check(array)
+            check_input(described, array)
         try:
             return model_inputs(arrays, names, dtypes)
         except (TypeError, ValueError) as error:

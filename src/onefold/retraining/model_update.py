@@ -16,8 +16,9 @@ from onefold.report.retraining import RetrainingReport
 from onefold.retraining.allocator import release_free_memory
 from onefold.retraining.samples import NewData, Samples
 from onefold.serving.deployment_files import CARD as DEPLOYMENT_CARD
-from onefold.serving.deployment_files import DEPLOYMENT, MODEL
+from onefold.serving.deployment_files import DEPLOYMENT, FORM_FILES, MODEL, PROGRAM, model_in
 from onefold.serving.export import SAMPLES, TOLERANCE, check, difference, export, samples_beside
+from onefold.serving.program_export import export_program
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.training.trained_model import HEAD
 from onefold.training.weights import write_weights
@@ -27,7 +28,9 @@ from onefold.vocabulary.retraining import GrownClasses, RetrainingSummary
 from onefold.vocabulary.typed_json import checked_from_json
 
 REPORT = "retraining.html"
-DERIVED = ("kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed")
+DERIVED = (
+    "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed", *FORM_FILES,
+)  # fmt: skip
 
 
 def write_model(
@@ -110,11 +113,15 @@ def _replace_model(
                 file.rename(previous / file.name)  # it is about to be written again
             else:
                 shutil.copy2(file, previous)
+    is_program = model_in(folder).name == PROGRAM
     for name in DERIVED:  # from the weights that are replaced
         (folder / name).unlink(missing_ok=True)
     write_weights(folder, network.state_dict())
     if (folder / MODEL).is_file():
         _write_onnx(folder, network, exchange)
+    elif is_program:
+        samples = list(read_arrays(samples_beside(folder / MODEL), rows=SAMPLES).values())
+        export_program(network, samples, folder / PROGRAM, "it could not be exported before it was retrained")
     for name in (CARD, DEPLOYMENT):
         if (folder / name).is_file():
             _add_summary(folder / name, summary)

@@ -14,22 +14,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from onefold.agent.forms import Form
 from onefold.device import PRECISE, Device, TimingEffort, open_session, quiet_host
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import AFTER, BEFORE, ORT, ORT_FORMS, TVM, LibraryManifest, read_library
 from onefold.model_folder import ModelFolder, new_generation, open_folder
+from onefold.runtimes.forms import copy_forms, read_forms
+from onefold.runtimes.pytorch import PytorchRuntime
+from onefold.runtimes.registry import find_runtime, missing_package
 from onefold.serving.deployment import VERSION, Deployment, DeviceSettings, upgrade
-from onefold.serving.deployment_files import CARD, DEPLOYMENT, MODEL
+from onefold.serving.deployment_files import CARD, DEPLOYMENT, MODEL, PROGRAM, model_in
 from onefold.serving.export import samples_beside
 from onefold.serving.load_test import load_test
 from onefold.serving.model_card import model_card
 from onefold.serving.queue_simulation import Response
+from onefold.serving.runtime_selection import batch_for, race
 from onefold.serving.scenario_settings import ScenarioSettings, choose_settings
 from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.served_model import ServedModel
@@ -37,7 +42,7 @@ from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import ModelError, unknown
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import to_json
-from onefold.vocabulary.serving import Served, ServingPoint, Surface
+from onefold.vocabulary.serving import OptimizeFor, RuntimeResult, Served, ServingPoint, Surface, best
 from onefold.vocabulary.typed_json import checked_from_json
 
 __all__ = [
@@ -52,6 +57,7 @@ __all__ = [
     "check",
     "choose_device_settings",
     "load",
+    "model_in",
     "read",
     "write",
     "write_files",
@@ -81,10 +87,12 @@ def write(folder: str | Path, model: Path, deployment: Deployment, *, home: str 
 
 def write_files(folder: Path, model: Path, deployment: Deployment) -> None:
     """Write the files of a deployment into a new generation of a model folder, which may have its model already."""
-    if model.resolve() != (folder / MODEL).resolve():
-        shutil.copyfile(model, folder / MODEL)
+    target = folder / (MODEL if model.suffix == ".onnx" else PROGRAM)
+    if model.resolve() != target.resolve():
+        shutil.copyfile(model, target)
+        copy_forms(model, target)
         if samples_beside(model).is_file():
-            shutil.copyfile(samples_beside(model), samples_beside(folder / MODEL))
+            shutil.copyfile(samples_beside(model), samples_beside(target))
     (folder / DEPLOYMENT).write_text(json.dumps(to_json(deployment), indent=1) + "\n", encoding="utf-8")
     (folder / CARD).write_text(model_card(deployment), encoding="utf-8")
 
@@ -138,9 +146,9 @@ def load(
         folder: A deployment folder.
         device: One of its devices; by default the first.
         scenario: One of the scenarios of the device; by default the first.
-        runtime: One of the runtimes that `onefold.compile` compared: tvm, onnxruntime, "onnxruntime int8", the latter
-            two also with "spinning". By default the recommended one, if the scenario has the batch size that was
-            compiled and the runtime is installed, and otherwise onnxruntime.
+        runtime: One of the runtimes that the model was converted for, such as openvino, or that `onefold.compile`
+            compared: tvm, onnxruntime, "onnxruntime int8", the latter two also with "spinning". By default the
+            recommended one, if it can be used here, and otherwise onnxruntime.
         trust: Load the native code of a folder that this home did not write.
         home: Folder of studies; by default $ONEFOLD_HOME or the user's data folder.
 
@@ -156,25 +164,66 @@ def load(
     opened = open_folder(folder, trust=trust, home=home)
     settings = _read(opened).on(device)
     choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
-    path = opened.file(MODEL)
+    path = opened.file(model_in(opened.path).name)
     if not path.is_file():
         raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
-    library = read_library(opened)
+    if path.name == PROGRAM:
+        if runtime not in (None, PytorchRuntime.name):
+            raise ModelError(unknown("runtime", runtime, [PytorchRuntime.name], of=folder))
+        return _served(opened, path, choice.point, choice)
+    forms, library = read_forms(path), read_library(opened)
     if runtime is None and library is not None and _was_compiled_for(library, settings, choice):
         runtime = _recommended_runtime(library, opened)
-    if runtime in (None, ORT):
-        return ServedModel(path, choice.point, choice)
+    runtime = runtime or _usable(choice.point.runtime, opened, forms)
+    if runtime == choice.point.runtime:
+        return _served(opened, path, choice.point, choice)
+    if runtime in forms or runtime == ORT:
+        return _served(opened, path, _point_in(runtime, settings, choice, library), choice)
     known = [] if library is None else [entry.name for entry in library.runtimes if entry.name in ORT_FORMS]
     if library is not None and library.file:
         known.insert(0, TVM)
     if library is None or runtime not in known:
-        raise ModelError(unknown("runtime", runtime, dict.fromkeys([ORT, *known]), of=folder))
+        raise ModelError(unknown("runtime", runtime, dict.fromkeys([ORT, *forms, *known]), of=folder))
     if runtime == TVM:
         before, after = (opened.file(name) if opened.file(name).is_file() else None for name in (BEFORE, AFTER))
         return CompiledModel(opened.code(library.file), library, choice, before, after)
     file, waiting = ORT_FORMS[runtime]
     point = ServingPoint(choice.point.batch_size, library.threads, waiting=waiting)  # as it was timed
     return ServedModel(opened.file(file), point, choice)
+
+
+def _served(opened: ModelFolder, path: Path, point: ServingPoint, choice: ScenarioSettings) -> ServedModel:
+    if point.runtime == PytorchRuntime.name:
+        opened.code(path.with_suffix(PytorchRuntime.suffixes[0]).name)  # its programs can read and write files
+    return ServedModel(path, point, choice)
+
+
+def _usable(runtime: str, folder: ModelFolder, forms: Mapping[str, Form]) -> str:
+    """Return the recommended runtime, or ONNX Runtime, with a warning, where that cannot be used."""
+    if runtime == ORT:
+        return runtime
+    if runtime not in forms:
+        reason = "the model was replaced since it was converted; measure it again"
+    elif package := missing_package(find_runtime(runtime)):
+        reason = f"{package} is not installed; install it with: pip install 'onefold[{find_runtime(runtime).extra}]'"
+    elif runtime == PytorchRuntime.name and not folder.is_trusted:
+        reason = "it was not written by this home; load the folder with trust=True if you know where it comes from"
+    else:
+        return runtime
+    log.warning("%s is served by onnxruntime instead of %s: %s", folder.path, runtime, reason)
+    return ORT
+
+
+def _point_in(
+    runtime: str, settings: DeviceSettings, choice: ScenarioSettings, library: LibraryManifest | None
+) -> ServingPoint:
+    """Return the point of a runtime that is nearest to the chosen one: measured, or as `onefold.compile` timed it."""
+    own = [served for served in settings.surface.served if served.point.runtime == runtime]
+    if own:
+        goal = OptimizeFor.LATENCY if choice.point.batch_size == 1 else OptimizeFor.THROUGHPUT
+        return replace(best(own, goal).point, batch_size=choice.point.batch_size)
+    threads = choice.point.threads if library is None else library.threads
+    return ServingPoint(choice.point.batch_size, threads, runtime=runtime)
 
 
 def _recommended_runtime(library: LibraryManifest, folder: ModelFolder) -> str | None:
@@ -239,7 +288,8 @@ def check(
         ModelError: The folder is invalid or has no such device.
     """
     deployment = read(folder)
-    model = open_folder(folder).file(MODEL)
+    opened_folder = open_folder(folder)
+    model = opened_folder.file(model_in(opened_folder.path).name)
     devices = [deployment.on(device)] if device is not None else list(deployment.devices)
     checks = []
     for settings in devices:
@@ -248,6 +298,8 @@ def check(
             samples = samples_beside(model)
             points = list(dict.fromkeys(choice.point for choice in settings.choices))
             measurable = [point for point in points if point.threads <= session.threads]
+            if any(point.runtime == PytorchRuntime.name for point in measurable):
+                opened_folder.code(model.with_suffix(PytorchRuntime.suffixes[0]).name)
             session.prepare(model, samples if samples.is_file() else None, measurable)
             measured = {point: session.serve(model, point, effort) for point in measurable}
             checks += [
@@ -272,34 +324,75 @@ def _too_many_threads(point: ServingPoint, measurable: int) -> str:
 
 
 def choose_device_settings(
-    device: Device, surface: Surface, model: Path, scenarios: Sequence[str], scenario_goal: str, host: Device
+    device: Device,
+    surface: Surface,
+    model: Path,
+    scenarios: Sequence[str],
+    scenario_goal: str,
+    host: Device,
+    runtimes: Sequence[RuntimeResult] = (),
 ) -> DeviceSettings:
-    """Choose the settings for each scenario on a device; on this machine, load-test the open-loop scenarios."""
-    choices = [choose_settings(parse_scenario(text), surface.served, scenario_goal) for text in scenarios]
-    if device.name == host.name:
+    """Choose the settings for each scenario on a device; on this machine, load-test the open-loop scenarios.
+
+    With several `runtimes`, those of this machine are compared through the call that serves, in turns.
+    """
+    is_here = device.name == host.name
+    choices = [_choose(surface, model, text, scenario_goal, is_here=is_here) for text in scenarios]
+    if is_here:
         choices = [
             replace(choice, confirmed=run_load_test(model, choice))
             if choice.predicted.stable and is_open_loop(parse_scenario(choice.scenario))
             else choice
             for choice in choices
         ]
-    return DeviceSettings(device, surface, tuple(choices))
+    compared = runtimes if len(runtimes) < 2 else _with_latencies(runtimes, surface, model, is_here=is_here)
+    return DeviceSettings(device, surface, tuple(choices), tuple(compared))
+
+
+def _choose(surface: Surface, model: Path, text: str, goal: str, *, is_here: bool) -> ScenarioSettings:
+    """Return the settings for a scenario; where batches follow each other, those of the runtime that wins a race."""
+    scenario = parse_scenario(text)
+    by_runtime = _by_runtime(surface)
+    if len(by_runtime) < 2 or not is_here or is_open_loop(scenario):
+        return choose_settings(scenario, surface.served, goal)
+    choices = {name: choose_settings(scenario, served, goal) for name, served in by_runtime.items()}
+    per_sample_s = race(model, {name: choice.point for name, choice in choices.items()}, next(iter(choices)))
+    fastest = min(per_sample_s, key=per_sample_s.__getitem__)
+    others = sorted((seconds, name) for name, seconds in per_sample_s.items() if name != fastest)
+    faster = f"{fastest} is {others[0][0] / per_sample_s[fastest]:.2f}x as fast as {others[0][1]}" if others else ""
+    return replace(choices[fastest], why="; ".join(filter(None, (choices[fastest].why, faster))))
+
+
+def _with_latencies(
+    runtimes: Sequence[RuntimeResult], surface: Surface, model: Path, *, is_here: bool
+) -> list[RuntimeResult]:
+    """Return the runtimes with their latencies for one sample."""
+    served = {name: best(each, OptimizeFor.LATENCY) for name, each in _by_runtime(surface).items()}
+    points = {name: each.point for name, each in served.items()}
+    latencies = race(model, points, next(iter(points))) if is_here else {}
+    return [
+        replace(
+            result,
+            latency_s=latencies.get(result.runtime, served[result.runtime].latency_s),
+            threads=points[result.runtime].threads,
+        )
+        if result.runtime in points
+        else result
+        for result in runtimes
+    ]
+
+
+def _by_runtime(surface: Surface) -> dict[str, list[Served]]:
+    by_runtime: dict[str, list[Served]] = {}
+    for served in surface.served:
+        by_runtime.setdefault(served.point.runtime, []).append(served)
+    return by_runtime
 
 
 def run_load_test(model: Path, choice: ScenarioSettings) -> Response:
     """Return the response times of a short load test with these settings on this machine."""
-    import numpy as np
-
-    from onefold.agent.random_inputs import random_input
-    from onefold.arrays.files import read_arrays
-
     served = ServedModel(model, choice.point, choice)
     largest = choice.point.batch_size
-    path = samples_beside(model)
-    if path.is_file():
-        samples = read_arrays(path, rows=largest).values()
-        arrays = [np.resize(array, (largest, *array.shape[1:])) for array in samples]
-    else:
-        arrays = [random_input(value, largest) for value in served.session.get_inputs()]
+    arrays = batch_for(model, served.model.inputs, largest)
     batches = {n: [array[:n] for array in arrays] for n in range(1, largest + 1)}
     return load_test(lambda n: served(*batches[n]), parse_scenario(choice.scenario), choice, LOAD_TEST_S)

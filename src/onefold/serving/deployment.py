@@ -11,7 +11,7 @@ from onefold.serving.point_prediction import interpolate_batch_size
 from onefold.serving.scenario_settings import ScenarioSettings
 from onefold.serving.scenarios import rename_swapped
 from onefold.vocabulary.errors import ModelError, unknown
-from onefold.vocabulary.serving import Served, ServingPoint, Surface
+from onefold.vocabulary.serving import RuntimeResult, Served, ServingPoint, Surface
 
 VERSION = 3  # 1: scenarios server and multi-stream had each other's name; 2: utilization had its British spelling
 
@@ -25,6 +25,7 @@ class DeviceSettings:
     device: Device
     surface: Surface
     choices: tuple[ScenarioSettings, ...]
+    runtimes: tuple[RuntimeResult, ...] = ()  # that were compared, if several were
 
     def choice(self, scenario: str) -> ScenarioSettings:
         """Return the settings for a scenario. Raises ModelError if there are none."""

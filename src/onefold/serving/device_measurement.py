@@ -12,7 +12,7 @@ from onefold.device import Device, Session, TimingEffort, is_quiet, quiet_host
 from onefold.serving.space import ServingSpace
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.serving import OptimizeFor, Surface
+from onefold.vocabulary.serving import ONNXRUNTIME, OptimizeFor, Surface
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class SurfaceRequest:
     final: TimingEffort | None = None
     after_idle: bool = False
     doubtful: Surface | None = None
+    runtimes: tuple[str, ...] = (ONNXRUNTIME,)
 
 
 def _measure_with(tuner: ServingTuner, request: SurfaceRequest) -> Surface:
@@ -86,7 +87,7 @@ class DeviceMeasurement:
         try:
             session = self._opened()
             session.begin(request.run)
-            tuner = ServingTuner(session, self.space, request.serving)
+            tuner = ServingTuner(session, self.space, request.serving, request.runtimes)
             tuner.prepare(request.model)
             with quiet_host(session, *self._quiet):
                 if request.doubtful is not None and session.needs_host and not is_quiet(self._cores):

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.agent.inference_session import open_inference_session
+from onefold.agent.loaded_model import LoadedModel, run_batch
+from onefold.agent.onnx_model import OnnxModel
+from onefold.kernels.toolchain import silent_stderr
+from onefold.runtimes.output_comparison import relative_difference
+from onefold.serving.onnx_provenance import without_provenance
 from onefold.serving.shape_folding import fold_shapes
 from onefold.vocabulary.attention import without_fused_attention
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.outputs import predictions_in, tensors_in
+from onefold.vocabulary.serving import ServingPoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,33 +39,55 @@ class Exported:
 
 
 def export(network: Any, samples: Sequence[Any], path: Path, *, all_outputs: bool = False) -> Path:
-    """Write `network` as an ONNX model with a dynamic batch dimension, and a few samples beside it.
+    """Write `network` as an ONNX model that answers like it, and a few samples beside it.
 
-    `samples` has one tensor or array per input, the batch first. A network that returns a mapping or a dataclass is
-    exported with its predictions as the only output; with `all_outputs`, with all of its tensors in their order.
-    Returns `path`. Raises ModelError, which names the operator that cannot be exported if it is known.
+    The batch dimension is dynamic, or 1 where the network can be exported only so. A network that returns a mapping or
+    a dataclass is exported with its predictions as the only output; with `all_outputs`, with all of its tensors in
+    their order, as those of a tuple always are.
+
+    Args:
+        network: The network.
+        samples: One tensor or array per input, the batch first.
+        path: The file.
+        all_outputs: Export all tensors of a mapping or a dataclass.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ModelError: It cannot be exported: the operator is named if it is known, or by how much the outputs differ.
     """
+    import numpy as np
     import torch
 
     inputs = tuple(torch.as_tensor(values)[:SAMPLES].cpu() for values in samples)
     network = network.cpu().eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [f"input{index}" for index in range(len(inputs))]
-    with torch.no_grad(), _silenced(), without_fused_attention():
-        network = _flattened(network, inputs, all_outputs)
-        try:
-            _export_by_tracing(network, inputs, names, path)
-        except Exception as first:  # noqa: BLE001 - models fail in many ways
-            try:
-                _export_by_torch_export(network, inputs, names, path)
-            except Exception:  # noqa: BLE001
-                raise ModelError(f"the model cannot be exported to ONNX: {_cause(first)}") from first
-    import numpy as np
-
     arrays = {name: values.numpy() for name, values in zip(names, inputs)}
-    fold_shapes(path, arrays)
     np.savez(samples_beside(path), **arrays)  # type: ignore[arg-type]
-    return path
+    failures: list[Exception] = []
+    with torch.no_grad(), _silenced(), without_fused_attention():
+        exported = _flattened(network, inputs, all_outputs)
+        for attempt in (_export_by_tracing, _export_by_torch_export, _export_single_sample):
+            try:
+                attempt(exported, inputs, names, path)
+                without_provenance(path)
+                fold_shapes(path, arrays)
+                check(exported, path)
+            except Exception as error:  # noqa: BLE001 - models fail in many ways
+                failures.append(error)
+            else:
+                return path
+    path.unlink(missing_ok=True)
+    differing = next((error for error in failures if isinstance(error, _OutputsDiffer)), None)
+    if differing is not None:
+        raise ModelError(str(differing)) from differing
+    raise ModelError(f"the model cannot be exported to ONNX: {_cause(failures[0])}") from failures[0]
+
+
+class _OutputsDiffer(ModelError):
+    """The exported model answers otherwise than the network."""
 
 
 def samples_beside(path: Path) -> Path:
@@ -71,43 +98,56 @@ def samples_beside(path: Path) -> Path:
 def difference(network: Any, path: Path) -> float:
     """Return the largest difference between the outputs of the exported model and the network, relative to the largest.
 
-    Compares at the batch size of the samples and at 1, which detects a batch size that was traced as a constant;
-    returns infinity if the model fails, or if its outputs have another shape or are NaN where the network's are not.
+    Compares every output at the batch size of the samples and at 1, which detects a batch size that was traced as a
+    constant; returns infinity if the model fails, or if its outputs have another number or shape or are NaN where the
+    network's are not.
     """
-    import numpy as np
-    import onnxruntime
-    import torch
-
     from onefold.arrays.files import read_arrays
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised, so the library need not print them too
-    session = open_inference_session(path, options)
-    samples = read_arrays(samples_beside(path))
+    try:
+        loaded = OnnxModel(path, ServingPoint())
+    except Exception:  # noqa: BLE001 - such as an operator that ONNX Runtime does not have
+        return float("inf")
+    names = [argument.name for argument in loaded.inputs]
+    return worst_difference(network, loaded, list(read_arrays(samples_beside(path), names).values()))
+
+
+def worst_difference(network: Any, loaded: LoadedModel, samples: Sequence[Any]) -> float:
+    """Return the largest difference between the outputs of a loaded model and the network; see `difference`."""
+    import torch
+
+    if loaded.batch_size not in (None, 1):
+        return float("inf")
     worst = 0.0
-    for count in (len(next(iter(samples.values()))), 1):
-        feed = {name: array[:count] for name, array in samples.items()}
+    for count in (len(samples[0]), 1):
+        batch = [array[:count] for array in samples]
         with torch.no_grad(), without_fused_attention():
-            expected = _first(network.cpu().eval()(*(torch.as_tensor(array) for array in feed.values()))).numpy()
+            outputs = network.cpu().eval()(*(torch.as_tensor(array) for array in batch))
+        tensors = tensors_in(outputs)
+        if len(tensors) != len(loaded.outputs):
+            tensors = [predictions_in(outputs)]
         try:
-            actual = session.run(None, feed)[0]
+            actual = run_batch(loaded, batch)
         except Exception:  # noqa: BLE001 - a constant batch size fails in many ways
             return float("inf")
-        if actual.shape != expected.shape:
+        if len(actual) != len(tensors):
             return float("inf")
-        if not np.array_equal(np.isnan(actual), np.isnan(expected)):
-            return float("inf")
-        with np.errstate(invalid="ignore"):  # equal infinities have no difference
-            largest = np.nanmax(np.abs(expected), initial=0.0) + 1e-12
-            worst = max(worst, float(np.nanmax(np.abs(actual - expected), initial=0.0) / largest))
+        worst = max(worst, *(relative_difference(pair[0], pair[1].numpy()) for pair in zip(actual, tensors)))
     return worst
+
+
+def exported_outputs(network: Any, samples: Sequence[Any]) -> Any:
+    """Return a network with the outputs that an export has: the predictions of a mapping, or all of a tuple."""
+    import torch
+
+    return _flattened(network, tuple(torch.as_tensor(values) for values in samples), all_outputs=False)
 
 
 def check(network: Any, path: Path) -> None:
     """Raise ModelError unless the outputs of the exported model agree with the network's."""
     error = difference(network, path)
     if not error <= TOLERANCE:
-        raise ModelError(
+        raise _OutputsDiffer(
             f"the outputs of the exported model differ from PyTorch's by {error:.2g} of the largest output; a forward "
             "pass that branches on the data or on the batch size cannot be exported"
         )
@@ -141,8 +181,19 @@ def _export_by_torch_export(network: Any, inputs: tuple[Any, ...], names: list[s
     program.save(str(path))
 
 
+def _export_single_sample(network: Any, inputs: tuple[Any, ...], names: list[str], path: Path) -> None:
+    """Export by tracing for one sample: a forward pass that computes with the batch size as a number."""
+    import torch
+
+    single = tuple(values[:1] for values in inputs)
+    torch.onnx.export(network, single, str(path), dynamo=False, input_names=names, output_names=["output"])
+
+
 def _flattened(network: Any, inputs: tuple[Any, ...], all_outputs: bool) -> Any:
-    """Return a network that returns the predictions, or all tensors, if `network` returns a mapping or a dataclass."""
+    """Return a network whose outputs can be exported: a tensor, or a tuple of them.
+
+    Of a mapping or a dataclass these are the predictions, or all tensors; of a tuple or a list all of them.
+    """
     import torch
 
     class Flattened(torch.nn.Module):
@@ -152,18 +203,15 @@ def _flattened(network: Any, inputs: tuple[Any, ...], all_outputs: bool) -> Any:
 
         def forward(self, *inputs: Any) -> Any:
             outputs = self.network(*inputs)
-            return tuple(tensors_in(outputs)) if all_outputs else predictions_in(outputs)
+            is_complete = all_outputs or isinstance(outputs, (tuple, list))
+            return tuple(tensors_in(outputs)) if is_complete else predictions_in(outputs)
 
     try:
         outputs = network(*inputs)
     except Exception:  # noqa: BLE001 - the export raises it with its own message
         return network
-    return network if isinstance(outputs, (torch.Tensor, tuple, list)) else Flattened().eval()
-
-
-def _first(outputs: Any) -> Any:
-    """Return the output that an exported model has first."""
-    return outputs[0] if isinstance(outputs, (tuple, list)) else predictions_in(outputs)
+    is_flat = isinstance(outputs, (tuple, list)) and all(isinstance(each, torch.Tensor) for each in outputs)
+    return network if isinstance(outputs, torch.Tensor) or is_flat else Flattened().eval()
 
 
 def _cause(error: Exception) -> str:
@@ -183,7 +231,7 @@ def _silenced() -> Iterator[None]:
     disabled_level = logging.root.manager.disable
     logging.disable(max(disabled_level, logging.WARNING))
     try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with silent_stderr(), warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

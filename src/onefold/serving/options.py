@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from onefold.runtimes.registry import selected_runtimes
 from onefold.serving import point_search
 from onefold.serving.scenario_settings import SCENARIO_GOALS
 from onefold.serving.scenarios import parse_scenario
@@ -30,6 +31,8 @@ class ServingOptions:
     trials are paused meanwhile. By default 0, and a quarter of four cores or more where training runs on an
     accelerator. `served_samples` is the number of samples whose serving the ratios of an objective count; by default
     the size of the test set.
+    `runtimes` are compared with ONNX Runtime for a model that is deployed: openvino, ncnn, litert, executorch, pytorch,
+    or all; each adds the model in its format to the deployment folder. Trials are compared in ONNX Runtime.
     """
 
     optimize_for: str = OptimizeFor.THROUGHPUT.value
@@ -40,6 +43,7 @@ class ServingOptions:
     measure: MeasureMode = "trials"
     served_samples: float | None = None
     measure_cores: int | None = None
+    runtimes: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise InputError for the first invalid option."""
@@ -57,3 +61,4 @@ class ServingOptions:
         point_search.algorithm(self.search)
         for text in self.scenarios:
             parse_scenario(text)
+        selected_runtimes(self.runtimes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onefold.runtimes.forms import form_of, read_about
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.quantities import size
@@ -59,10 +60,13 @@ class Architecture:
     branches: bool  # whether any two operators could run in parallel
     batch_size: int | None = None  # None if the batch dimension is dynamic
     open_dimensions: tuple[str, ...] = ()  # other dynamic dimensions, as `input name[dimension]`
+    why_not_onnx: str = ""  # why the network is served by PyTorch itself
 
 
 def architecture(path: Path) -> Architecture:
-    """Return the architecture in an ONNX file. Raises ModelError if it is invalid."""
+    """Return the architecture in an ONNX file or in a program of PyTorch. Raises ModelError if it is invalid."""
+    if path.suffix == ".pt":
+        return _architecture_of_program(path)
     graph = read(path).graph
     described = json.dumps(_describe(graph), sort_keys=True)
     return Architecture(
@@ -71,6 +75,16 @@ def architecture(path: Path) -> Architecture:
         _has_branches(graph),
         *_dynamic_dimensions(graph),
     )
+
+
+def _architecture_of_program(path: Path) -> Architecture:
+    """Return the architecture of a program, which was described when it was exported."""
+    form = form_of(path, "pytorch")
+    about = read_about(path).get("architecture")
+    if form is None or not isinstance(about, dict):
+        raise ModelError(f"{path} has no description beside it; copy the whole folder")
+    reason, parameters = str(about.get("reason", "")), int(about.get("parameters", 0))
+    return Architecture(str(about.get("signature")), parameters, False, form.batch_size, why_not_onnx=reason)
 
 
 def _dynamic_dimensions(graph: Any) -> tuple[int | None, tuple[str, ...]]:

@@ -28,6 +28,7 @@ from onefold.device import (
 )
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.engine import Engine
+from onefold.runtimes.registry import version_of
 from onefold.serving.device_measurement import DeviceMeasurement, SurfaceRequest
 from onefold.serving.export import Exported
 from onefold.serving.load_metrics import LoadMetrics
@@ -37,7 +38,7 @@ from onefold.store import Store
 from onefold.store.locks import MeasurementLock
 from onefold.vocabulary.errors import DeviceUnavailable, ModelError
 from onefold.vocabulary.records import Metrics, to_json
-from onefold.vocabulary.serving import Surface, metrics_on
+from onefold.vocabulary.serving import ONNXRUNTIME, Surface, metrics_on
 
 OnMeasured = Callable[[int, str, Surface, bool], None]  # trial, device, surface, whether it was recalled
 
@@ -173,15 +174,26 @@ class TrialMeasurement:
         load = self._load.metrics(names, trial, self._surfaces) if self._load is not None else {}
         return {**metrics_on(names, trial, self._surfaces), **load}
 
-    def measure_precisely(self, trial: int, model: Path, signature: str, *, after_idle: bool) -> dict[str, Surface]:
+    def measure_precisely(
+        self,
+        trial: int,
+        model: Path,
+        signature: str,
+        *,
+        after_idle: bool,
+        runtimes: Sequence[str] = (ONNXRUNTIME,),
+    ) -> dict[str, Surface]:
         """Return the surfaces of the winner by device: all points with standard effort, the best ones precisely.
 
-        `after_idle` also measures latencies after idle gaps, which open-loop scenarios need.
+        `after_idle` also measures latencies after idle gaps, which open-loop scenarios need. The forms of the model for
+        other `runtimes` lie beside its file.
         """
         efforts = (STANDARD, PRECISE, AFTER_IDLE) if after_idle else (STANDARD, PRECISE)
         serving = replace(self._serving, thorough=True)
         keys = {
-            device.name: memo_key(signature, device, self._host, self._space(device), serving, *efforts)
+            device.name: memo_key(
+                signature, device, self._host, self._space(device), serving, *efforts, runtimes=runtimes
+            )
             for device in self._devices
         }
         known = {name: self._store.surface(key) for name, key in keys.items()}
@@ -197,8 +209,9 @@ class TrialMeasurement:
         for device in unknown:
             run = f"{self._run} {keys[device.name]}"
             request = SurfaceRequest(
-                run, model, serving, STANDARD, PRECISE, after_idle=after_idle, doubtful=doubtful.get(device.name)
-            )
+                run, model, serving, STANDARD, PRECISE,
+                after_idle=after_idle, doubtful=doubtful.get(device.name), runtimes=tuple(runtimes),
+            )  # fmt: skip
             running[device.name] = self._alone[device.name].start(request)
         surfaces = {}
         for device in self._devices:
@@ -293,6 +306,7 @@ def memo_key(
     serving: PointSearchOptions,
     *efforts: TimingEffort,
     cores: int = 0,
+    runtimes: Sequence[str] = (ONNXRUNTIME,),
 ) -> str:
     """Return the key of a surface in the store: a hash of everything that the measurement depends on.
 
@@ -326,4 +340,6 @@ def memo_key(
     }
     if cores:
         parts["cores"] = cores
+    if others := [version_of(name) for name in runtimes if name != ONNXRUNTIME]:
+        parts["runtimes"] = others
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

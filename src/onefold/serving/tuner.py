@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from onefold.device import AFTER_IDLE, PRECISE, Session, TimingEffort
+from onefold.runtimes.forms import form_of
+from onefold.runtimes.pytorch import PytorchRuntime
 from onefold.serving import point_search
 from onefold.serving.export import samples_beside
 from onefold.serving.point_prediction import extrapolate_threads
@@ -17,8 +19,9 @@ from onefold.serving.signature import Architecture, architecture
 from onefold.serving.space import ServingSpace
 from onefold.vocabulary.errors import ModelError, TooLarge
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint, Surface, best
+from onefold.vocabulary.serving import ONNXRUNTIME, LatencySource, OptimizeFor, Served, ServingPoint, Surface, best
 
+RUNTIME_MARGIN, RUNTIME_TURNS = 1.5, 2  # runtimes within this factor of the fastest are measured in turns
 LATENCY_POINTS = 3  # measurements reserved for batch size 1 while another goal is searched
 
 
@@ -48,9 +51,14 @@ class ServingTuner:
     """
 
     def __init__(
-        self, session: Session, space: ServingSpace | None = None, serving: PointSearchOptions | None = None
+        self,
+        session: Session,
+        space: ServingSpace | None = None,
+        serving: PointSearchOptions | None = None,
+        runtimes: Sequence[str] = (ONNXRUNTIME,),
     ) -> None:
         self.session = session
+        self.runtimes = tuple(runtimes)  # the model lies in their forms beside its file
         self.serving = serving or PointSearchOptions()
         full_space = (ServingSpace() if space is None else space).on(session.device.cores)
         self._all_threads = full_space.threads  # those that cannot be measured are predicted
@@ -61,10 +69,13 @@ class ServingTuner:
     def prepare(self, model: Path) -> Architecture:
         """Load a model with the samples beside it, if there are any, and measure its memory."""
         graph = check_batch_size(model)
+        if model.suffix == ".pt":
+            self.runtimes = (PytorchRuntime.name,)  # no other one can have it
         samples = samples_beside(model)
         inputs = samples if samples.is_file() else None
         level, execution = self.space.graph_levels[-1], self.space.executions[0]
-        points = [ServingPoint(1, threads, level, execution) for threads in self.space.threads]
+        first = self.runtimes[0]
+        points = [ServingPoint(1, threads, level, execution, runtime=first) for threads in self.space.threads]
         self.session.prepare(model, inputs, points[:1])
         memory_bytes = self.session.memory(model, points[0])
         self.session.prepare(model, inputs, points)
@@ -94,13 +105,17 @@ class ServingTuner:
         prepared = self._prepared[model]
         start_s = time.monotonic()
         served: dict[ServingPoint, Served] = {}
-        goals = list(dict.fromkeys((self.serving.optimize_for, OptimizeFor.LATENCY)))
-        left = int(point_search.MAX_SHARE * len(self.space)) - LATENCY_POINTS * (len(goals) - 1)
-        for goal in goals:
-            for measured in self._search(model, prepared, goal, effort, served, left):
-                left -= 1
-                on_measured(measured)
-            left += LATENCY_POINTS
+        notes = list(prepared.notes)
+        for runtime in self.runtimes:
+            try:
+                for measured in self._search_runtime(model, prepared, runtime, effort, served):
+                    on_measured(measured)
+            except ModelError as error:
+                if runtime == self.runtimes[0]:
+                    raise
+                notes.append(f"{runtime} cannot serve the model: {error}")
+        for measured in self._compare_runtimes(model, effort, served):
+            on_measured(measured)
         for measured in self._measure_best(model, final, served) if final else ():
             on_measured(measured)
         if after_idle:
@@ -114,22 +129,59 @@ class ServingTuner:
             size_bytes=model.stat().st_size,
             parameters=prepared.architecture.parameters,
             measured_s=time.monotonic() - start_s,
-            notes=(*prepared.notes, *_unmeasured(predicted, self.session.threads), *self.session.notes(model)),
+            notes=(*notes, *_unmeasured(predicted, self.session.threads), *self.session.notes(model)),
             measured_on=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+    def _search_runtime(
+        self, model: Path, prepared: _Prepared, runtime: str, effort: TimingEffort, served: dict[ServingPoint, Served]
+    ) -> Iterator[Served]:
+        """Search the points of one runtime for all goals."""
+        goals = list(dict.fromkeys((self.serving.optimize_for, OptimizeFor.LATENCY)))
+        left = int(point_search.MAX_SHARE * len(self.space)) - LATENCY_POINTS * (len(goals) - 1)
+        space = self.space
+        if prepared.architecture.batch_size is not None or _is_for_single_samples(model, runtime):
+            space = replace(space, batch_sizes=(1,))
+        if runtime != ONNXRUNTIME:  # the others have no such knobs
+            space = replace(space, graph_levels=space.graph_levels[-1:], executions=space.executions[:1])
+        for goal in goals:
+            own = {point: known for point, known in served.items() if point.runtime == runtime}
+            for measured in self._search(model, prepared, space, runtime, goal, effort, own, left):
+                left -= 1
+                yield measured
+            served |= own
+            left += LATENCY_POINTS
+
+    def _compare_runtimes(
+        self, model: Path, effort: TimingEffort, known: dict[ServingPoint, Served]
+    ) -> Iterator[Served]:
+        """Measure the best points of runtimes that are close to each other again, in turns; the fastest time counts."""
+        for goal in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT) if len(self.runtimes) > 1 else ():
+            by_runtime: dict[str, list[Served]] = {}
+            for served in known.values():
+                by_runtime.setdefault(served.point.runtime, []).append(served)
+            finalists = [best(each, goal) for each in by_runtime.values()]
+            lowest = min(served.cost(goal) for served in finalists)
+            close = [served.point for served in finalists if served.cost(goal) <= lowest * RUNTIME_MARGIN]
+            for point in close * RUNTIME_TURNS if len(close) > 1 else ():
+                again = replace(self.session.serve(model, point, effort), memory_bytes=known[point].memory_bytes)
+                known[point] = min(known[point], again, key=lambda candidate: candidate.latency_s)
+                yield known[point]
 
     def _search(
         self,
         model: Path,
         prepared: _Prepared,
+        space: ServingSpace,
+        runtime: str,
         optimize_for: OptimizeFor,
         effort: TimingEffort,
         known: dict[ServingPoint, Served],
         max_points: int,
     ) -> Iterator[Served]:
         """Measure the proposed points, add them to `known` and yield each measurement."""
-        space = self.space if prepared.architecture.batch_size is None else replace(self.space, batch_sizes=(1,))
-        first = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
+        knobs = space.graph_levels[-1], space.executions[0], space.precisions[0]
+        first = ServingPoint(1, space.threads[0], *knobs, runtime=runtime)
         if not known and space.batch_sizes[0] == 1:
             known[first] = self._measure(model, prepared, first, effort)
             yield known[first]
@@ -141,8 +193,9 @@ class ServingTuner:
         proposals = search(space, optimize_for, branches=branches, thorough=thorough, max_points=max_points)
         earlier = set(known)  # measured for another goal; points that this search repeats are measured again
         try:
-            point = next(proposals)
+            proposed = next(proposals)
             while True:
+                point = replace(proposed, runtime=runtime)
                 if point in earlier:
                     earlier.remove(point)
                     served = known[point]
@@ -152,7 +205,7 @@ class ServingTuner:
                         # The faster of two measurements counts: contention only slows down.
                         known[point] = min(known.get(point, served), served, key=lambda candidate: candidate.latency_s)
                         yield served
-                point = proposals.send(served)
+                proposed = proposals.send(served)
         except StopIteration:
             return
 
@@ -190,6 +243,11 @@ class ServingTuner:
             known[point] = replace(known[point], after_rest_s=(idle.latency_s, idle.p90_s, idle.p99_s))
 
 
+def _is_for_single_samples(model: Path, runtime: str) -> bool:
+    form = form_of(model, runtime)
+    return form is not None and form.batch_size == 1
+
+
 def check_batch_size(model: Path, name: str = "") -> Architecture:
     """Return the architecture of a model; raise ModelError if it cannot serve single samples."""
     graph = architecture(model)
@@ -215,6 +273,8 @@ def _notes(model: Architecture, *, samples: bool) -> tuple[str, ...]:
     notes = []
     if model.batch_size is not None:
         notes.append("the model has a fixed batch size of 1; export it with a dynamic first dimension to serve batches")
+    if model.why_not_onnx:
+        notes.append(f"served by PyTorch itself: {model.why_not_onnx}")
     if model.open_dimensions and not samples:
         names = ", ".join(model.open_dimensions)
         notes.append(f"dynamic dimensions are measured at size 1: {names}; put real inputs beside the model, as .npz")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onefold.device import runtime
 from onefold.engine import Call, Engine, run_call
 from onefold.model_folder import REFERENCE, new_generation
+from onefold.runtimes.registry import selected_runtimes
 from onefold.serving import deploy
+from onefold.serving.runtime_selection import RuntimeScore, convert_and_score, eligible
 from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.study.result import write_card, write_files
@@ -23,7 +26,7 @@ from onefold.training.trial_files import best_weights_file, fork_file
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.forks import Fork, dense_config, fork_of
 from onefold.vocabulary.records import Failure, Metrics, Trial
-from onefold.vocabulary.serving import Surface
+from onefold.vocabulary.serving import RuntimeResult, Surface
 
 
 @dataclass(frozen=True)
@@ -124,21 +127,38 @@ class ModelWriter:
                 files = (str(file.relative_to(self.folder)), str(model.absolute()))
                 call = Call(export_trained, (trial.config, *files))
             signature = run_call(self.engine, call)
+            model = deploy.model_in(new)
             if isinstance(signature, Failure):
                 raise ModelError(f"trial {trial.number} cannot be exported to ONNX: {signature.reason}")
             serving = self.spec.serving
             after_idle = any(is_open_loop(parse_scenario(text)) for text in serving.scenarios)
-            surfaces = self.measurement.measure_precisely(trial.number, model, signature, after_idle=after_idle)
+            results = self._compare_runtimes(trial, model)
+            surfaces = self.measurement.measure_precisely(
+                trial.number, model, signature, after_idle=after_idle, runtimes=eligible(results)
+            )
             settings = tuple(
                 deploy.choose_device_settings(
-                    device, surfaces[device.name], model, serving.scenarios, serving.scenario_goal, self.spec.host
+                    device, surfaces[device.name], model, serving.scenarios, serving.scenario_goal, self.spec.host,
+                    results,
                 )
                 for device in self.spec.devices
-            )
+            )  # fmt: skip
             card = {**card, "metrics": self._with_serving_metrics(card["metrics"], trial)}
             write_card(new, card)
             deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), card))
         return surfaces, card
+
+    def _compare_runtimes(self, trial: Trial, model: Path) -> tuple[RuntimeResult, ...]:
+        """Convert a model for the runtimes of the study, and score it in each on the validation data."""
+        names = self.spec.serving.runtimes
+        if not names or model.suffix != ".onnx":
+            return ()
+        from onefold.compression.after_study import score_in_worker  # imports torch, which many commands do not need
+
+        goal = (self.spec.workload_objective or self.spec.objective).goals[0]
+        config = trial.config if fork_of(trial.config) is None else dense_config(trial.config)
+        scoring = RuntimeScore(goal.metric, goal.maximize, partial(score_in_worker, self.engine, config))
+        return convert_and_score(model, selected_runtimes(names), scoring, self.spec.objective.require)
 
     def _model_file(self, trial: Trial) -> Path | None:
         """Return the best weights of a trial, or the ONNX file of a fork; None if they were removed."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from onefold.compression.selection import SelectionOptions
 from onefold.device import Device
 from onefold.model_folder import check_target, saving
+from onefold.runtimes.registry import selected_runtimes
 from onefold.search import Algorithm
 from onefold.serving.options import ServingOptions
 from onefold.store import StudyRecord
@@ -328,32 +329,39 @@ class Study:
         trial: int | None = None,
         *,
         prefer: Preference | Mapping[str, float] | str | None = None,
+        runtimes: Sequence[str] = (),
     ) -> Path:
         """Write the model of a trial into a folder, and return the folder: the same files as `Result.save` writes.
 
         Without `trial` it is the model that the study has handed over. Any other trial that still has its weights is
         tested and, if the study has devices, exported, measured and deployed first; those of the Pareto front always
         have their weights. `prefer` chooses from the front again: weights of the goals, or a Preference, of which the
-        weights or the guard are the study's if it has none.
+        weights or the guard are the study's if it has none. With `runtimes`, the model is converted for these too,
+        measured in them, and served by the fastest: openvino, ncnn, litert, executorch, pytorch, or all.
 
         Raises:
             InputError: There is no such trial, it has no weights, or the folder cannot be written; `prefer` is given
-                besides `trial`, or does not fit the goals.
+                besides `trial`, or does not fit the goals; `runtimes` are given, and the study has no device.
+            MissingExtra: A runtime is not installed.
             StudyBusy: Another process runs the study.
         """
         target = Path(folder)
         if target.resolve().is_relative_to(self.folder.resolve().parent):
             raise InputError(f"{target} belongs to a study; name a folder outside of {self.folder.parent}")
         check_target(target)
+        selected_runtimes(runtimes)
+        if runtimes and not self.spec.devices:
+            raise InputError("runtimes are compared on a device, and this study has none; measure the model instead")
         with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record, trials = store.study(self.name), store.trials(self.name)
             chosen = trial_to_export(record, trials, trial, None if prefer is None else preference(prefer))
-            if chosen.number == trial_handed_over(record) and (self.folder / "best").is_dir():
+            is_handed_over = chosen.number == trial_handed_over(record) and not runtimes
+            if is_handed_over and (self.folder / "best").is_dir():
                 compressed = self.folder / COMPRESSED_FOLDER
                 return copy_best(self.folder, target, compressed if compressed.is_dir() else None)
             run = StudyRun(self.name, self._tunable, home=self._home, store=store, lock=lock, on_event=self.on_event)
             with saving(target):
-                run.export(record, chosen, target)
+                run.export(record, chosen, target, tuple(runtimes))
         return target
 
     def _remove_unless_begun(self) -> None:

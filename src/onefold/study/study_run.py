@@ -109,9 +109,10 @@ class StudyRun:
                     self._keep_best_so_far(handover)
                 raise
 
-    def export(self, record: StudyRecord, trial: Trial, target: Path) -> None:
+    def export(self, record: StudyRecord, trial: Trial, target: Path, runtimes: tuple[str, ...] = ()) -> None:
         """Write the model of a trial into a folder, tested, and with devices measured and ready to serve."""
         spec = Spec.from_json(record.spec)
+        spec = replace(spec, serving=replace(spec.serving, runtimes=runtimes or spec.serving.runtimes))
         spec = replace(spec, parallelism=replace(spec.parallelism, parallel=1))
         try:
             with self._engine(spec) as engine, ExitStack() as stack:

@@ -30,7 +30,8 @@ def export_and_train(
     not worth training.
     """
     path = trainer.export(group[0].config, model)
-    yield Exported(group[0].trial, model, architecture(path).signature)
+    written = str(Path(model).with_suffix(path.suffix))  # no ONNX file if the network cannot be exported
+    yield Exported(group[0].trial, written, architecture(path).signature)
     yield from trainer.train(group, tick=tick)
 
 

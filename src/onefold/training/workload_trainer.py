@@ -97,12 +97,16 @@ class WorkloadTrainer:
         return counter.batches_per_s
 
     def export(self, config: Config, model: str, weights: str | None = None) -> Path:
-        """Write the network of a configuration as it will be served to the ONNX file `model`; return its path."""
+        """Write the network of a configuration as it will be served to the ONNX file `model`; return its path.
+
+        A network that cannot be exported to ONNX is written beside it, for PyTorch itself.
+        """
         if self._exporter is None:
             raise WorkloadError("this trainer was opened without an exporter; give exporter=…")
         network = self.workload.serving_network(self._network(config, weights), config)
         path = self._exporter(network, self._inputs(SAMPLE_INPUTS), self._folder / model)
-        self.workload.finish_export(path, config, self._inputs)
+        if path.suffix == ".onnx":
+            self.workload.finish_export(path, config, self._inputs)
         return path
 
     def open_model(self, config: Config, weights: str | None = None, *, tick: Tick = lambda: None) -> TrainedModel:

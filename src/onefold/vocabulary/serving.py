@@ -14,6 +14,8 @@ from onefold.vocabulary.quantities import share
 from onefold.vocabulary.ratios import SERVED_SAMPLES
 from onefold.vocabulary.records import Energy, Metrics
 
+ONNXRUNTIME = "onnxruntime"
+
 
 class LatencySource(Enum):
     """How a latency was obtained. Only measurements on the device itself are MEASURED."""
@@ -47,9 +49,12 @@ class ServingPoint:
     execution: str = "sequential"  # or parallel: independent branches of the graph run concurrently
     precision: str = "fp32"
     waiting: str = "sleeping"  # or spinning: idle threads of the pool busy-wait, to start sooner
+    runtime: str = ONNXRUNTIME  # what serves the model; the graph level, execution and waiting are ONNX Runtime's
 
     def __str__(self) -> str:
         threads = f"{self.threads} {'spinning ' * (self.waiting == 'spinning')}thread{'s' * (self.threads > 1)}"
+        if self.runtime != ONNXRUNTIME:
+            return f"{self.runtime}, batch {self.batch_size}, {threads}"
         level = f"graph level {self.graph_level}"
         return f"batch {self.batch_size}, {threads}, {level}, {self.execution}, {self.precision}"
 
@@ -64,6 +69,21 @@ class Disturbance:
 
     contention: float = 0.0
     throttling: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeResult:
+    """What is known of a model in one runtime."""
+
+    runtime: str
+    version: str = ""
+    metrics: Metrics = field(default_factory=dict)  # of the outputs of this runtime: those of the workload on its
+    # validation data, or the agreement with ONNX Runtime on the samples of the model
+    error: float | None = None  # largest difference from the model's outputs, relative to the largest of them
+    size_bytes: int | None = None  # of its files
+    latency_s: float | None = None  # of one sample, with the fastest number of threads
+    threads: int | None = None
+    reason: str = ""  # why it is not recommended: it is not installed, cannot have the model, or loses too much
 
 
 @dataclass(frozen=True, slots=True)
