@@ -221,7 +221,8 @@ def run_one_loop(comparison: PairedRun, seconds: float) -> tuple[list[Row], int,
         if fork is None:
             weights = best_weights_file(study.folder, trial.number, rung)
             list(export_trained(trainer, trial.config, str(weights), str(file), tick=lambda: None))
-            accuracy = trainer.open_model(trial.config).score(OnnxModule(file))[METRIC]
+            trained = trainer.open_model(trial.config)
+            accuracy = trained.score(OnnxModule(file, trained.outputs))[METRIC]
         model = f"trial {trial.number}, {fork.recipe if fork is not None else 'plain'}"
         models.append({"model": model, "plain": fork is None, "file": str(file), METRIC: accuracy})
     dense = sum(fork_of(trial.config) is None for trial in study.trials)

@@ -11,7 +11,20 @@ import pytest
 import torch
 from torch import nn
 
-from onefold import Choice, CompressOptions, Data, Objective, Recipe, Space, Workload, compress, deploy
+from onefold import (
+    Budget,
+    Choice,
+    CompressOptions,
+    Data,
+    Objective,
+    ParallelismOptions,
+    Recipe,
+    Space,
+    Workload,
+    compress,
+    deploy,
+    tune,
+)
 from onefold.study.api import single_trial
 
 
@@ -82,3 +95,43 @@ def test_every_head_is_scored_protected_and_served(
     classes, value = deploy.load(tmp_path / "deploy")(np.zeros((3, 16), "float32"))
     assert (classes.shape, value.shape) == ((3, 3), (3, 1))
     assert set(deploy.read(tmp_path / "deploy").model["test"]) == {"accuracy", "mae"}
+
+
+class PredictsAux(TwoTasks):
+    """The default metrics read another output than the first one."""
+
+    loss, metrics = Workload.loss, Workload.metrics
+
+    def predictions(self, outputs: Any) -> Any:
+        return outputs["aux"]["classes"]
+
+    def build(self, config: Any) -> nn.Module:
+        return SwappedHeads()
+
+
+class SwappedHeads(TwoHeads):
+    """The head that is trained comes last."""
+
+    def __init__(self) -> None:
+        super().__init__("mapping")
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        features = self.body(inputs).relu()
+        return {"logits": self.value(features), "aux": {"classes": self.classes(features)}}
+
+
+def test_a_served_study_has_the_head_that_its_workload_predicts_with(
+    tmp_path: Path, calibrated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "devices").symlink_to(calibrated)
+    result = tune(
+        PredictsAux(), budget=Budget(trials=1, max_epochs=2), device="host", knobs="off", name="aux",
+        parallelism=ParallelismOptions(1, 1, engine="inline"),
+    )  # fmt: skip
+    served = deploy.load(result.save(tmp_path / "deploy"))
+    inputs, targets = PredictsAux().data().test
+    logits, classes = served(inputs.numpy())
+    assert (logits.shape, classes.shape) == ((100, 1), (100, 3))
+    assert np.mean(classes.argmax(axis=1) == targets.numpy()) == pytest.approx(result.test["accuracy"])

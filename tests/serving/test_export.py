@@ -143,13 +143,14 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize("kind", [dict, Outputs])
-def test_the_predictions_of_a_mapping_or_dataclass_are_exported(kind: type, tmp_path: Path) -> None:
+def test_all_tensors_of_a_mapping_or_dataclass_are_exported_by_name(kind: type, tmp_path: Path) -> None:
     network = Named(kind)
     path = export(network, [torch.randn(4, 4)], tmp_path / "model.onnx")
     check(network, path)
-    assert [
-        [at.dim_value for at in output.type.tensor_type.shape.dim][-1] for output in onnx.load(path).graph.output
-    ] == [2]
+    assert {
+        output.name: [at.dim_param or at.dim_value for at in output.type.tensor_type.shape.dim]
+        for output in onnx.load(path).graph.output
+    } == {"hidden": ["batch", 8], "logits": ["batch", 2]}
 
 
 def test_only_the_batch_dimension_is_dynamic(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onefold.vocabulary.outputs import joined, parts, predictions_in
+from onefold.vocabulary.outputs import joined, names_in, parts, predictions_in, tensors_in, with_tensors
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.workload import Workload
 
@@ -49,6 +49,23 @@ def test_predictions_are_called_logits_or_come_first(name: str) -> None:
 @pytest.mark.parametrize("outputs", [None, {}, (), {"name": "x"}, SCALAR, 3.0])
 def test_outputs_without_predictions_are_returned_as_they_are(outputs: Any) -> None:
     assert predictions_in(outputs) is outputs
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_tensors_are_put_back_where_they_were(name: str) -> None:
+    outputs = STRUCTURES[name]
+    again = with_tensors(outputs, [tensor + 1 for tensor in tensors_in(outputs)])
+    assert type(again) is type(outputs)
+    assert torch.equal(predictions_in(again), LOGITS + 1)
+    assert len(set(names_in(outputs))) == len(tensors_in(outputs))
+
+
+def test_tensors_are_named_by_their_keys() -> None:
+    assert names_in(STRUCTURES["dataclass with a loss"]) == ["logits"]
+    assert names_in(STRUCTURES["dataclass"]) == ["logits", "others.0"]
+    assert names_in(STRUCTURES["nested"]) == ["output1.hidden", "output1.logits"]
+    assert names_in(STRUCTURES["tuple"]) == ["output0", "output1"]
+    assert names_in(LOGITS) == ["output"]
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

@@ -162,7 +162,8 @@ def score_served(
     from onefold.compression.onnx_module import OnnxModule
 
     yield from ()
-    return trainer.open_model(config, tick=tick).score(OnnxModule(Path(model), runtime=runtime))
+    trained = trainer.open_model(config, tick=tick)
+    return trained.score(OnnxModule(Path(model), trained.outputs, runtime))
 
 
 def score_onnx(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
@@ -170,4 +171,5 @@ def score_onnx(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> G
     from onefold.compression.onnx_module import OnnxModule
 
     yield from ()
-    return trainer.open_model(config, tick=tick).test(OnnxModule(Path(model)))
+    trained = trainer.open_model(config, tick=tick)
+    return trained.test(OnnxModule(Path(model), trained.outputs))

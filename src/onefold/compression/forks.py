@@ -82,5 +82,5 @@ def card_of_fork(trained: TrainedModel, recipe: Recipe, model: Path) -> Mapping[
     return {
         "variant": str(recipe),
         COMPRESSION: file_properties(model, recipe),
-        "test": trained.test(OnnxModule(model)),
+        "test": trained.test(OnnxModule(model, trained.outputs)),
     }

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from onefold.serving import deploy
-from onefold.vocabulary.outputs import joined
+from onefold.vocabulary.outputs import with_tensors
 from onefold.vocabulary.serving import ONNXRUNTIME, ServingPoint
 
 BATCH_SIZE = 128
@@ -20,12 +20,11 @@ class OnnxModule(torch.nn.Module):
 
     Args:
         path: The ONNX file, with its form for the runtime beside it.
-        template: Outputs of the network that was exported with all of its outputs: those of the module have the same
-            structure.
+        template: Outputs of the network that was exported: those of the module have the same structure.
         runtime: The runtime.
     """
 
-    def __init__(self, path: Path, template: Any = None, runtime: str = ONNXRUNTIME) -> None:
+    def __init__(self, path: Path, template: Any, runtime: str = ONNXRUNTIME) -> None:
         super().__init__()
         self._template = template
         self._served = deploy.ServedModel(path, ServingPoint(BATCH_SIZE, torch.get_num_threads(), runtime=runtime))
@@ -33,7 +32,4 @@ class OnnxModule(torch.nn.Module):
     def forward(self, *inputs: torch.Tensor) -> Any:
         outputs = self._served(*(part.cpu().numpy() for part in inputs))
         tensors = [torch.from_numpy(np.asarray(each)) for each in (outputs if isinstance(outputs, list) else [outputs])]
-        if self._template is not None:
-            remaining = iter(tensors)
-            return joined([self._template], lambda _: next(remaining))
-        return tuple(tensors) if isinstance(outputs, list) else tensors[0]
+        return with_tensors(self._template, tensors)

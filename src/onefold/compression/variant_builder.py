@@ -81,7 +81,6 @@ class VariantBuilder:
         self._score = score or trained.score
         self._requirements = requirements or Requirements()
         self._samples = trained.samples(CALIBRATION_SAMPLES)
-        self._template: Any = None  # outputs of the network, once all of them have to be exported
         goal = trained.workload.objective.goals[0]
         self.higher_is_better, self.metric = goal.maximize, goal.metric
         self._networks: dict[Recipe, torch.nn.Module] = {PLAIN: trained.network}
@@ -170,30 +169,16 @@ class VariantBuilder:
         return _FineTuning(self._trained, self._samples, epochs, title, self._report, self._distill)
 
     def _export(self, network: torch.nn.Module, recipe: Recipe) -> BuiltVariant:
-        """Export a network, apply the rest of the recipe, and score the file.
-
-        Of a mapping or a dataclass the predictions are exported alone, unless the workload's metrics read more.
-        """
-        try:
-            return self._export_outputs(network, recipe)
-        except (LookupError, TypeError, AttributeError):
-            with torch.no_grad():
-                outputs = network(*(part[:2] for part in self._samples))
-            if self._template is not None or isinstance(outputs, (torch.Tensor, tuple, list)):
-                raise
-            self._template = outputs
-            return self._export_outputs(network, recipe)
-
-    def _export_outputs(self, network: torch.nn.Module, recipe: Recipe) -> BuiltVariant:
+        """Export a network, apply the rest of the recipe, and score the file."""
         path = self._folder / f"{len(list(self._folder.glob('*.onnx')))}.onnx"
-        exact = export(network, self._samples, path, all_outputs=self._template is not None)
+        exact = export(network, self._samples, path)
         samples = {f"input{index}": part.numpy() for index, part in enumerate(self._samples)}
         path, graph = compress_graph(exact, recipe, samples, self._requirements)
         if path != exact:
             shutil.copyfile(samples_beside(exact), samples_beside(path))
         if not recipe.is_plain:
             strip_metadata(path)
-        metrics = self._score(OnnxModule(path, self._template))
+        metrics = self._score(OnnxModule(path, self._trained.outputs))
         return BuiltVariant(recipe, path, exact, metrics, graph.uncompressed, layers=graph.layers)
 
     def _loss(self, variant: BuiltVariant) -> float:
@@ -210,13 +195,13 @@ class VariantBuilder:
         """Return how a file is scored in a runtime: by the metrics of the workload on its validation data."""
 
         def score(file: Path, runtime: str) -> Metrics:
-            return self._score(OnnxModule(file, self._template, runtime))
+            return self._score(OnnxModule(file, self._trained.outputs, runtime))
 
         return RuntimeScore(self.metric, self.higher_is_better, score)
 
     def test(self, file: Path) -> Metrics:
         """Return the metrics of a variant's file on the test data."""
-        return self._trained.test(OnnxModule(file, self._template))
+        return self._trained.test(OnnxModule(file, self._trained.outputs))
 
     def sensitivity(self, sparsity: float) -> Mapping[str, float]:
         """Return, by layer, the metric of the network with only that layer pruned."""

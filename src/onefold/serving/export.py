@@ -19,7 +19,7 @@ from onefold.serving.onnx_provenance import without_provenance
 from onefold.serving.shape_folding import fold_shapes
 from onefold.vocabulary.attention import without_fused_attention
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.outputs import predictions_in, tensors_in
+from onefold.vocabulary.outputs import names_in, tensors_in
 from onefold.vocabulary.serving import ServingPoint
 
 if TYPE_CHECKING:
@@ -38,18 +38,16 @@ class Exported:
     signature: str
 
 
-def export(network: Any, samples: Sequence[Any], path: Path, *, all_outputs: bool = False) -> Path:
+def export(network: Any, samples: Sequence[Any], path: Path) -> Path:
     """Write `network` as an ONNX model that answers like it, and a few samples beside it.
 
-    The batch dimension is dynamic, or 1 where the network can be exported only so. A network that returns a mapping or
-    a dataclass is exported with its predictions as the only output; with `all_outputs`, with all of its tensors in
-    their order, as those of a tuple always are.
+    The batch dimension is dynamic, or 1 where the network can be exported only so. Of a network that returns a mapping,
+    a dataclass or a tuple, all tensors are outputs in their order, with their names in it.
 
     Args:
         network: The network.
         samples: One tensor or array per input, the batch first.
         path: The file.
-        all_outputs: Export all tensors of a mapping or a dataclass.
 
     Returns:
         `path`.
@@ -68,13 +66,13 @@ def export(network: Any, samples: Sequence[Any], path: Path, *, all_outputs: boo
     np.savez(samples_beside(path), **arrays)  # type: ignore[arg-type]
     failures: list[Exception] = []
     with torch.no_grad(), _silenced(), without_fused_attention():
-        exported = _flattened(network, inputs, all_outputs)
+        exported = _Flat(network, inputs)
         for attempt in (_export_by_tracing, _export_by_torch_export, _export_single_sample):
             try:
-                attempt(exported, inputs, names, path)
+                attempt(exported.module, inputs, names, exported.names, path)
                 without_provenance(path)
                 fold_shapes(path, arrays)
-                check(exported, path)
+                check(network, path)
             except Exception as error:  # noqa: BLE001 - models fail in many ways
                 failures.append(error)
             else:
@@ -124,8 +122,6 @@ def worst_difference(network: Any, loaded: LoadedModel, samples: Sequence[Any]) 
         with torch.no_grad(), without_fused_attention():
             outputs = network.cpu().eval()(*(torch.as_tensor(array) for array in batch))
         tensors = tensors_in(outputs)
-        if len(tensors) != len(loaded.outputs):
-            tensors = [predictions_in(outputs)]
         try:
             actual = run_batch(loaded, batch)
         except Exception:  # noqa: BLE001 - a constant batch size fails in many ways
@@ -137,10 +133,10 @@ def worst_difference(network: Any, loaded: LoadedModel, samples: Sequence[Any]) 
 
 
 def exported_outputs(network: Any, samples: Sequence[Any]) -> Any:
-    """Return a network with the outputs that an export has: the predictions of a mapping, or all of a tuple."""
+    """Return a network with the outputs that an export has: a tensor, or a tuple of all tensors."""
     import torch
 
-    return _flattened(network, tuple(torch.as_tensor(values) for values in samples), all_outputs=False)
+    return _Flat(network, tuple(torch.as_tensor(values) for values in samples)).module
 
 
 def check(network: Any, path: Path) -> None:
@@ -153,7 +149,7 @@ def check(network: Any, path: Path) -> None:
         )
 
 
-def _export_by_tracing(network: Any, inputs: tuple[Any, ...], names: list[str], path: Path) -> None:
+def _export_by_tracing(network: Any, inputs: tuple[Any, ...], names: list[str], outputs: list[str], path: Path) -> None:
     """Export by tracing, which takes milliseconds and suffices for most networks."""
     import torch
 
@@ -163,55 +159,62 @@ def _export_by_tracing(network: Any, inputs: tuple[Any, ...], names: list[str], 
         str(path),
         dynamo=False,
         input_names=names,
-        output_names=["output"],
-        dynamic_axes={name: {0: "batch"} for name in (*names, "output")},
+        output_names=outputs,
+        dynamic_axes={name: {0: "batch"} for name in (*names, *outputs)},
     )
 
 
-def _export_by_torch_export(network: Any, inputs: tuple[Any, ...], names: list[str], path: Path) -> None:
+def _export_by_torch_export(
+    network: Any, inputs: tuple[Any, ...], names: list[str], outputs: list[str], path: Path
+) -> None:
     """Export by torch.export, which takes seconds and supports more networks."""
     import torch
 
     dimensions = tuple({0: torch.export.Dim("batch", min=1)} for _ in inputs)
     program = torch.onnx.export(
-        network, inputs, dynamo=True, input_names=names, output_names=["output"], dynamic_shapes=dimensions
+        network, inputs, dynamo=True, input_names=names, output_names=outputs, dynamic_shapes=dimensions
     )
     if program is None:
         raise ModelError("torch.export returned no program for this module")
     program.save(str(path))
 
 
-def _export_single_sample(network: Any, inputs: tuple[Any, ...], names: list[str], path: Path) -> None:
+def _export_single_sample(
+    network: Any, inputs: tuple[Any, ...], names: list[str], outputs: list[str], path: Path
+) -> None:
     """Export by tracing for one sample: a forward pass that computes with the batch size as a number."""
     import torch
 
     single = tuple(values[:1] for values in inputs)
-    torch.onnx.export(network, single, str(path), dynamo=False, input_names=names, output_names=["output"])
+    torch.onnx.export(network, single, str(path), dynamo=False, input_names=names, output_names=outputs)
 
 
-def _flattened(network: Any, inputs: tuple[Any, ...], all_outputs: bool) -> Any:
-    """Return a network whose outputs can be exported: a tensor, or a tuple of them.
+class _Flat:
+    """A network whose outputs can be exported: a tensor, or a tuple of them.
 
-    Of a mapping or a dataclass these are the predictions, or all tensors; of a tuple or a list all of them.
+    `module` is the network itself if its outputs are flat already, or if it fails, which the export says in its own
+    words.
     """
-    import torch
 
-    class Flattened(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
+    def __init__(self, network: Any, inputs: tuple[Any, ...]) -> None:
+        import torch
 
-        def forward(self, *inputs: Any) -> Any:
-            outputs = self.network(*inputs)
-            is_complete = all_outputs or isinstance(outputs, (tuple, list))
-            return tuple(tensors_in(outputs)) if is_complete else predictions_in(outputs)
+        class Flattened(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = network
 
-    try:
-        outputs = network(*inputs)
-    except Exception:  # noqa: BLE001 - the export raises it with its own message
-        return network
-    is_flat = isinstance(outputs, (tuple, list)) and all(isinstance(each, torch.Tensor) for each in outputs)
-    return network if isinstance(outputs, torch.Tensor) or is_flat else Flattened().eval()
+            def forward(self, *inputs: Any) -> Any:
+                tensors = tensors_in(self.network(*inputs))
+                return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+        self.module, self.names = network, ["output"]
+        try:
+            outputs = network(*inputs)
+        except Exception:  # noqa: BLE001 - the export raises it with its own message
+            return
+        if not isinstance(outputs, torch.Tensor):
+            self.module, self.names = Flattened().eval(), names_in(outputs)
 
 
 def _cause(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,6 +52,12 @@ class TrainedModel:
         """Return the inputs of `count` training samples, without their targets."""
         batch = next(iter(self.splits.train.share(0.0, at_least=count).batches(count)))
         return tuple(part.cpu() for part in batch[:-1])
+
+    @cached_property
+    def outputs(self) -> Any:
+        """The outputs of the network for two samples, whose structure says which tensor is which."""
+        with torch.no_grad():
+            return self.network(*self.samples(2))
 
     def score(self, network: Any) -> Metrics:
         """Return the metrics of a network, or of any callable that acts like one, on the validation data."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -34,11 +34,35 @@ def predictions_in(outputs: Any) -> Any:
 
 
 def tensors_in(outputs: Any) -> list[Any]:
-    """Return all tensors in their order, nested ones too: that in which `joined` joins them."""
+    """Return all tensors of samples in their order, nested ones too; single numbers, such as a loss, are left out."""
+    return [tensor for _, tensor in _named(outputs, ())]
+
+
+def names_in(outputs: Any) -> list[str]:
+    """Return the names of `tensors_in`: their keys, or `output` and their number; of nested ones, joined by dots."""
+    return [".".join(path) or "output" for path, _ in _named(outputs, ())]
+
+
+def with_tensors(outputs: Any, tensors: Sequence[Any]) -> Any:
+    """Return outputs with other values for `tensors_in`; as they are if there are more or fewer.
+
+    A single tensor is returned for a list of one, and a tuple for several.
+    """
+    if len(tensors) != len(tensors_in(outputs)):
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
+    remaining = iter(tensors)
+    return joined([outputs], lambda given: next(remaining) if given[0].shape else given[0])
+
+
+def _named(outputs: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     inside = parts(outputs)
     if inside is None:
-        return [outputs] if _is_tensor(outputs) else []
-    return [tensor for _, part in inside for tensor in tensors_in(part)]
+        if _is_tensor(outputs) and outputs.shape:
+            yield path, outputs
+        return
+    for key, part in inside:
+        name = key if isinstance(key, str) else str(key) if path else f"output{key}"
+        yield from _named(part, (*path, name))
 
 
 def joined(batches: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
