@@ -242,6 +242,21 @@ def test_the_precision_of_each_layer_is_on_the_card(model_folder: Path, home: Pa
         compress(model_folder, mixed, options=CompressOptions(require={"acuracy": at_most(1)}), home=home)
 
 
+def test_a_model_that_violates_a_requirement_is_saved_only_if_it_is_asked_for(
+    onnx_file: Path, home: Path, tmp_path: Path
+) -> None:
+    fp16, bounds = Recipe(precision="fp16"), {"encoded_bytes": at_most(100)}
+    result = compress(
+        onnx_file, fp16, options=CompressOptions(require=bounds, allow_slower=9.0), save=tmp_path / "deploy", home=home
+    )
+    assert (result.chosen.recipe, result.is_feasible, result.folder) == (fp16, False, "")
+    assert not (tmp_path / "deploy").exists()
+    asked = CompressOptions(require=bounds, take="fp16")
+    result = compress(onnx_file, fp16, options=asked, save=tmp_path / "deploy", home=home)
+    assert (result.is_feasible, result.folder) == (False, str(tmp_path / "deploy"))
+    assert (tmp_path / "deploy" / deploy.MODEL).is_file()
+
+
 def test_mixed_precision_of_an_onnx_file_meets_a_latency(onnx_file: Path, home: Path) -> None:
     options = CompressOptions(samples=onnx_file.with_name("samples.npz"), require={"latency_s": at_most(10.0)})
     result = compress(onnx_file, Recipe(precision="mixed"), options=options, home=home)

@@ -104,6 +104,10 @@ def compress(
         out.out(json.dumps(to_json(result)))
     else:
         _print_result(result, volts)
+    if not result.is_feasible and take is None:
+        if save is not None and not as_json:
+            out.print(f"nothing is saved in {save}; name a variant with --take to save it in any case", soft_wrap=True)
+        raise typer.Exit(1)
 
 
 def recipes_of(settings: Mapping[str, list[Value]]) -> list[Recipe]:
@@ -130,7 +134,7 @@ def _print_result(result: CompressionResult, volts: float) -> None:
         out.print(f"{result.metric} with one layer pruned alone:")
         for layer, value in sorted(result.sensitivity.items(), key=lambda pair: pair[1]):
             out.print(f"  {layer}  {value:.4g}", soft_wrap=True)
-    out.print(f"selected {result.why}", soft_wrap=True)
+    out.print(f"selected {result.why}", style=None if result.is_feasible else "bold yellow", soft_wrap=True)
     for name, folder in result.folders.items():
         out.print(f"saved {name} in {folder}", soft_wrap=True)
     if result.folder:

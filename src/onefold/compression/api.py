@@ -84,6 +84,7 @@ class CompressionResult:
     variants: tuple[Variant, ...]
     chosen: Variant
     why: str
+    is_feasible: bool  # whether the selected variant meets the requirements; if not, it is the nearest one
     metric: str  # by which variants are judged
     device: str
     sensitivity: Mapping[str, float] = field(default_factory=dict)  # by layer: the metric with that layer pruned alone
@@ -110,8 +111,9 @@ def compress(
 
     The selected variant is the cheapest one that loses no more than `options.max_metric_loss` of the metric and is not
     slower than the plain model by more than `options.allow_slower`; the plain model if there is none. `options.take`
-    selects a variant by its name. `options.require` refuses variants that violate a requirement; those on size and
-    latency say how far `precision="mixed"` goes.
+    selects a variant by its name. `options.require` refuses variants that violate a requirement, also the plain model,
+    and goes before `options.allow_slower`; requirements on size and latency say how far `precision="mixed"` goes. If
+    nothing meets the requirements, the nearest one is selected, and `save` writes nothing unless `take` asks for it.
 
     Args:
         model: Folder of a trained model, written by `Result.save` or `onefold tune --save`. An ONNX file, or a
@@ -184,9 +186,11 @@ def compress(
         if options.sensitivity and isinstance(builder, VariantBuilder):
             report("measuring the sensitivity of each layer")
             sensitivity = builder.sensitivity(max(each.sparsity for each in recipes) or DEFAULT_SENSITIVITY_SPARSITY)
+        is_wanted = selection.is_feasible or options.take is not None
+        saved_in = Path(save) if save is not None and is_wanted else None
         deployed = {}
         for variant, file in zip((plain, *variants), built):
-            folders = [Path(save)] if save is not None and variant is selection.chosen else []
+            folders = [saved_in] if saved_in is not None and variant is selection.chosen else []
             if save_all is not None:
                 deployed[str(variant.recipe)] = Path(save_all) / variant.recipe.folder_name
                 folders.append(deployed[str(variant.recipe)])
@@ -199,10 +203,11 @@ def compress(
         variants=tuple(variants),
         chosen=selection.chosen,
         why=str(selection),
+        is_feasible=selection.is_feasible,
         metric=builder.metric,
         device=target.name,
         sensitivity=sensitivity,
-        folder=str(save) if save is not None else "",
+        folder=str(saved_in) if saved_in is not None else "",
         folders={name: str(path) for name, path in deployed.items()},
     )
 
