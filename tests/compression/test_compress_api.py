@@ -187,6 +187,24 @@ def test_an_onnx_file_can_be_quantized(onnx_file: Path, home: Path, tmp_path: Pa
     assert "random inputs" in again.variants[0].notes[0]
 
 
+def test_a_variant_that_cannot_be_built_does_not_end_the_others(
+    onnx_file: Path, model_folder: Path, home: Path
+) -> None:
+    int4, stored, mixed = (Recipe(precision=name) for name in ("int4", "int8-weight-only", "mixed"))
+    reason = "the model has no linear layer of at least 4,096 weights for int4; use int8-weight-only"
+    result = compress(onnx_file, [int4, stored], home=home)
+    assert [variant.recipe for variant in result.variants] == [stored]
+    assert result.failures == {"int4": reason}
+    with pytest.raises(ModelError, match=f"int4: {reason}"):
+        compress(onnx_file, int4, home=home)
+    with pytest.raises(ModelError, match=f"int4: {reason}"):
+        compress(onnx_file, [int4, stored], options=CompressOptions(take="int4"), home=home)
+    tiny = CompressOptions(require={"encoded_bytes": at_most(10)})
+    result = compress(model_folder, [mixed, stored], options=tiny, home=home)
+    assert [variant.recipe for variant in result.variants] == [stored]
+    assert "mixed precision cannot meet" in result.failures["mixed"]
+
+
 def test_an_onnx_file_cannot_be_pruned_nor_calibrated_without_samples(onnx_file: Path, home: Path) -> None:
     with pytest.raises(InputError, match="give the folder of a trained model, or a recipe with one of int8"):
         compress(onnx_file, Recipe(sparsity=0.5, precision="int8"), home=home)

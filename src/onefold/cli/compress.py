@@ -122,7 +122,9 @@ def recipes_of(settings: Mapping[str, list[Value]]) -> list[Recipe]:
 
 
 def _print_result(result: CompressionResult, volts: float) -> None:
-    out.print(_table([result.plain, *result.variants], result.metric, volts))
+    out.print(_table(result, volts))
+    for name, reason in result.failures.items():
+        out.print(f"note: {name}: not built: {reason}", soft_wrap=True)
     for variant in result.variants:
         for note in variant.notes:
             out.print(f"note: {variant.recipe}: {note}", soft_wrap=True)
@@ -150,7 +152,8 @@ def _layer_table(variant: Variant) -> Table:
     return table
 
 
-def _table(variants: list[Variant], metric: str, volts: float) -> Table:
+def _table(result: CompressionResult, volts: float) -> Table:
+    variants, metric = [result.plain, *result.variants], result.metric
     table = Table(box=None, header_style="dim", pad_edge=False)
     encodings = list(variants[0].encoded_bytes)
     heads = ("variant", metric, "latency", "energy", "mAh/1000", "size", *encodings, "MFLOP", "useful", "memory")
@@ -170,6 +173,8 @@ def _table(variants: list[Variant], metric: str, volts: float) -> Table:
             f"{variant.useful_flops / 1e6:.3g}",
             quantities.size(variant.memory_bytes),
         )
+    for name in result.failures:
+        table.add_row(name, *(quantities.MISSING for _ in heads[1:]))
     measured = next((variant for variant in variants if variant.energy.joules is not None), None)
     energy = f"energy {measured.energy.source}; charge at {volts:g} V, estimated" if measured else "energy unknown"
     table.caption = f"latency {variants[0].source.value}, batch size 1; {energy}"

@@ -28,7 +28,7 @@ from onefold.serving.api import measure
 from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
-from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.forks import check_distill
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.requirement import Bound
@@ -88,6 +88,7 @@ class CompressionResult:
     metric: str  # by which variants are judged
     device: str
     sensitivity: Mapping[str, float] = field(default_factory=dict)  # by layer: the metric with that layer pruned alone
+    failures: Mapping[str, str] = field(default_factory=dict)  # by recipe: why its variant could not be built
     folder: str = ""  # deployment folder of the selected variant, if one was written
     folders: Mapping[str, str] = field(default_factory=dict)  # by variant: deployment folders, if all were written
 
@@ -130,11 +131,11 @@ def compress(
         on_event: Called with each progress event.
 
     Returns:
-        All variants with their measured properties, and the selected one.
+        All variants with their measured properties, the reasons why others could not be built, and the selected one.
 
     Raises:
         InputError: If a recipe, an option or the model's path is invalid.
-        ModelError: If the model cannot be compressed as a recipe asks for.
+        ModelError: If the model cannot be compressed as any of the recipes asks for, or as the one to take does.
         DeviceError: If the device cannot be measured.
         UntrustedFolder: If the card of the model names a workload of a folder that is not trusted.
     """
@@ -177,7 +178,8 @@ def compress(
                 requirements=requirements,
                 distill=options.distill,
             )
-        built = builder.build(recipes)
+        built = builder.build(recipes, skip_failures=True)
+        _check_failures(builder.failures, is_any_built=len(built) > 1, take=selection_options.take)
         report(f"measuring {len(built)} variants on {target.name}")
         plain, *variants = _measure(built, target, home_folder)
         criteria = SelectionCriteria(builder.metric, builder.higher_is_better, selection_options, options.require)
@@ -207,6 +209,7 @@ def compress(
         metric=builder.metric,
         device=target.name,
         sensitivity=sensitivity,
+        failures={str(recipe): reason for recipe, reason in builder.failures.items()},
         folder=str(saved_in) if saved_in is not None else "",
         folders={name: str(path) for name, path in deployed.items()},
     )
@@ -224,6 +227,15 @@ def _check_targets(save: str | Path | None, save_all: str | Path | None, recipes
         check_target(folder, "save_all")
     if save is not None and Path(save).resolve() in {path.resolve() for path in (Path(save_all), *folders)}:
         raise InputError(f"save and save_all must be different folders, but both would write into {save}")
+
+
+def _check_failures(failures: Mapping[Recipe, str], *, is_any_built: bool, take: str | None) -> None:
+    """Raise ModelError if the variant to take could not be built, or none at all."""
+    if is_any_built:
+        failures = {recipe: why for recipe, why in failures.items() if take is not None and recipe.is_named(take)}
+    if failures:
+        reasons = [f"{recipe}: {why}" for recipe, why in failures.items()]
+        raise ModelError("; ".join(reasons))
 
 
 def _measure(built: Sequence[BuiltVariant], device: Device, home: Home) -> list[Variant]:

@@ -61,9 +61,13 @@ class OnnxVariantBuilder:
         self._outputs = _outputs(served, self._samples)
         self._save_samples(self._plain)
         self.provenance: Mapping[str, Any] = {"file": model.name}
+        self.failures: dict[Recipe, str] = {}  # why a variant was not built
 
-    def build(self, recipes: Sequence[Recipe]) -> list[BuiltVariant]:
-        """Return the plain model and one variant per recipe; raises InputError for recipes that need training."""
+    def build(self, recipes: Sequence[Recipe], *, skip_failures: bool = False) -> list[BuiltVariant]:
+        """Return the plain model and one variant per recipe; raises InputError for recipes that need training.
+
+        Raises ModelError if a variant cannot be built; with `skip_failures` the reason is in `failures` instead.
+        """
         for recipe in recipes:
             if needs_training(recipe):
                 possible = ", ".join(method.name for method in methods() if method.stage == "graph")
@@ -73,17 +77,26 @@ class OnnxVariantBuilder:
                 )
         built = [BuiltVariant(PLAIN, self._plain, self._plain, {self.metric: 1.0})]
         for recipe in dict.fromkeys(recipe for recipe in recipes if not recipe.is_plain):
-            real_samples = self._samples if self._has_real_samples else None
-            path, graph = compress_graph(self._plain, recipe, real_samples, self._requirements)
-            strip_metadata(path)
-            self._save_samples(path)
-            metrics = self._agreement(path)
-            notes = () if self._has_real_samples else ("agreement on random inputs, which says little: give samples",)
-            built.append(
-                BuiltVariant(recipe, path, self._plain, metrics, graph.uncompressed, notes, layers=graph.layers)
-            )
-            self._report(f"{recipe}: agreement {metrics[self.metric]:.4g}")
+            try:
+                variant = self._build(recipe)
+            except ModelError as error:
+                if not skip_failures:
+                    raise
+                self.failures[recipe] = str(error)
+                self._report(f"{recipe}: {error}")
+            else:
+                built.append(variant)
+                self._report(f"{recipe}: agreement {variant.metrics[self.metric]:.4g}")
         return built
+
+    def _build(self, recipe: Recipe) -> BuiltVariant:
+        real_samples = self._samples if self._has_real_samples else None
+        path, graph = compress_graph(self._plain, recipe, real_samples, self._requirements)
+        strip_metadata(path)
+        self._save_samples(path)
+        metrics = self._agreement(path)
+        notes = () if self._has_real_samples else ("agreement on random inputs, which says little: give samples",)
+        return BuiltVariant(recipe, path, self._plain, metrics, graph.uncompressed, notes, layers=graph.layers)
 
     def test(self, file: Path) -> Metrics:  # noqa: ARG002 - the interface of VariantBuilder
         """Return no metrics, since there is no test data."""

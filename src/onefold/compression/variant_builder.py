@@ -85,6 +85,7 @@ class VariantBuilder:
         self.higher_is_better, self.metric = goal.maximize, goal.metric
         self._networks: dict[Recipe, torch.nn.Module] = {PLAIN: trained.network}
         self._built: dict[Recipe, BuiltVariant] = {}
+        self.failures: dict[Recipe, str] = {}  # why a variant was not built
 
     def build(
         self, recipes: Sequence[Recipe], *, skip_failures: bool = False, with_controls: bool = False
@@ -92,7 +93,7 @@ class VariantBuilder:
         """Return the plain model and one variant per recipe; recipes share the networks of their common stages.
 
         Variants `with_controls` have the metrics of a network that was trained as long without compression. Raises
-        ModelError if a variant cannot be built; with `skip_failures` the plain model carries a note instead.
+        ModelError if a variant cannot be built; with `skip_failures` the reason is in `failures` instead.
         """
         plain = self._built[PLAIN] = self._export(self._networks[PLAIN], PLAIN)
         if self.metric not in plain.metrics:
@@ -110,7 +111,8 @@ class VariantBuilder:
             except ModelError as error:
                 if not skip_failures:
                     raise
-                plain = self._built[PLAIN] = replace(plain, notes=(*plain.notes, f"{recipe}: {error}"))
+                self.failures[recipe] = str(error)
+                self._report(f"{recipe}: {error}")
             else:
                 self._report(f"{recipe}: {self.metric} {variant.metrics[self.metric]:.4g}")
         return list(self._built.values())
