@@ -13,7 +13,10 @@ import torch
 from onefold import Recipe, compress, deploy
 from onefold.compression import unpack
 from onefold.compression.api import PACKED, CompressionEvent, CompressionResult, CompressOptions
+from onefold.compression.variant_builder import BuiltVariant, VariantBuilder
+from onefold.model_folder import open_folder
 from onefold.serving.export import export
+from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.requirement import at_most
 from onefold.vocabulary.serving import LatencySource
@@ -172,6 +175,26 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     inputs = torch.randn(64, 1, 8, 8)
     np.savez(folder / "samples.npz", input0=inputs.numpy())
     return export(network, [inputs], folder / "graph.onnx")
+
+
+def test_training_with_fake_quantization_follows_a_loss_by_quantization_alone(
+    model_folder: Path, home: Path, tmp_path: Path
+) -> None:
+    trained = TrainedModel.read(open_folder(model_folder, trust=True, home=home))
+    pruned = Recipe(sparsity=0.97, precision="int8")
+    reports: list[str] = []
+
+    def built(limit: float) -> list[BuiltVariant]:
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        builder = VariantBuilder(trained, folder, max_metric_loss=limit, epochs=1, report=reports.append)
+        return builder.build([pruned])
+
+    plain, variant = built(0.05)
+    assert plain.metrics["accuracy"] - variant.metrics["accuracy"] > 0.05, "pruning costs more than is allowed"
+    assert variant.notes == ()
+    assert not any("fake quantization" in report for report in reports)
+    assert "1 epoch of quantization-aware training changed accuracy from" in built(-1.0)[1].notes[0]
 
 
 def test_an_onnx_file_can_be_quantized(onnx_file: Path, home: Path, tmp_path: Path) -> None:
