@@ -241,6 +241,20 @@ def test_an_onnx_file_cannot_be_pruned_nor_calibrated_without_samples(onnx_file:
         compress(onnx_file.with_name("none.onnx"), Recipe(precision="int8"), home=home)
 
 
+def test_samples_have_the_names_of_the_inputs(onnx_file: Path, home: Path, tmp_path: Path) -> None:
+    with np.load(onnx_file.with_name("samples.npz")) as arrays:
+        inputs = arrays["input0"]
+    np.save(tmp_path / "one.npy", inputs)
+    int8 = Recipe(precision="int8")
+    unnamed = compress(onnx_file, int8, options=CompressOptions(samples=tmp_path / "one.npy"), home=home)
+    assert unnamed.variants[0].notes == (), "the agreement is not on random inputs"
+    for names in (["y"], ["arr_0"], ["input0", "y"]):
+        np.savez(tmp_path / "samples.npz", **dict.fromkeys(names, np.zeros_like(inputs)))
+        message = f"the inputs of the model are input0, but .*samples.npz has {', '.join(names)}; write"
+        with pytest.raises(InputError, match=message):
+            compress(onnx_file, int8, options=CompressOptions(samples=tmp_path / "samples.npz"), home=home)
+
+
 @pytest.mark.parametrize("has_samples", [True, False])
 def test_a_model_with_a_fixed_batch_size_of_one_is_compressed(
     onnx_file: Path, home: Path, tmp_path: Path, has_samples: bool

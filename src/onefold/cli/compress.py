@@ -58,7 +58,8 @@ def compress(
     distill: DistillOption = 0.0,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also score each layer pruned alone")] = False,
     samples: Annotated[
-        Path | None, typer.Option(help="Calibration set for an ONNX file: an .npz file with one array per input")
+        Path | None,
+        typer.Option(help="Calibration set for an ONNX file: an .npz file with one array per input, named like it"),
     ] = None,
     volts: Annotated[float, typer.Option(help="Battery voltage of the device, to estimate charge")] = PHONE_BATTERY_V,
     save: Annotated[Path | None, typer.Option(help="Write the deployment folder of the selected variant here")] = None,

@@ -46,7 +46,7 @@ class CompressOptions:
 
     max_metric_loss: float = 0.01  # of the workload's metric; a variant that loses more is refused
     epochs: int = 6  # of fine-tuning after pruning; a third of them for quantization-aware training
-    samples: str | Path | None = None  # calibration set of an ONNX file: an .npz file with one array per input
+    samples: str | Path | None = None  # calibration set of an ONNX file: an .npz file with one array per input, by name
     sensitivity: bool = False  # also measure the metric with each layer pruned alone
     allow_slower: float | str = SelectionOptions.allow_slower  # by which a variant may be slower: 0.1 or "10%"
     take: str | Recipe | None = None  # the variant to select whatever it costs: a recipe, or its name such as "int8"

@@ -113,7 +113,7 @@ class OnnxVariantBuilder:
 
 
 def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
-    """Read one array per input, matched by name if the names are those of the inputs, or else by order."""
+    """Read one array per input, of the same name; the one of an .npy file is that of the only input."""
     inputs = {each.name: each.type.removeprefix("tensor(").removesuffix(")") for each in served.session.get_inputs()}
     try:
         arrays = read_arrays(path)
@@ -121,11 +121,14 @@ def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
         raise InputError(
             f"the samples in {path} cannot be read: {error}; expected an .npz file with one array per input"
         ) from error
-    if len(arrays) != len(inputs):
-        names = ", ".join(inputs)
-        raise InputError(f"the model has {len(inputs)} inputs ({names}), but {path} has {len(arrays)} arrays")
-    if set(arrays) != set(inputs):
+    if list(arrays) == [""] and len(inputs) == 1:
         arrays = dict(zip(inputs, arrays.values()))
+    if set(arrays) != set(inputs):
+        given = ", ".join(filter(None, arrays)) or "no array with a name"
+        raise InputError(
+            f"the inputs of the model are {', '.join(inputs)}, but {path} has {given}; write an .npz file with one "
+            "array per input and no others, each under the name of its input"
+        )
     return {name: arrays[name].astype(NUMPY_TYPES.get(kind, kind)) for name, kind in inputs.items()}
 
 
