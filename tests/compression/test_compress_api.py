@@ -87,6 +87,7 @@ def test_the_selected_variant_can_be_served_and_unpacked(result: CompressionResu
     assert (about["study"], about["trial"], about["variant"]) == ("digits-1", 1, str(result.chosen.recipe))
     assert about["metrics"]["accuracy"] == result.chosen.metrics["accuracy"]
     assert about["compression"]["settings"] == {"sparsity": 0.8, "precision": "int8"}
+    assert "The metrics are those of this file, in batches of 128.\n" in (folder / "README.md").read_text()
     assert about["compression"]["file_bytes"] == (folder / deploy.MODEL).stat().st_size
     assert about["compression"]["packed_bytes"] == (folder / PACKED).stat().st_size
     assert (
@@ -264,6 +265,8 @@ def test_a_model_with_a_fixed_batch_size_of_one_is_compressed(
     samples = onnx_file.with_name("samples.npz") if has_samples else None
     options = CompressOptions(samples=samples, take="int8-dynamic")
     result = compress(fixed, recipes, options=options, save=tmp_path / "deploy", home=home)
+    card = (tmp_path / "deploy" / "README.md").read_text()
+    assert "The metrics are those of this file, in batches of 1; they vary with the batch, whose range" in card
     assert all(variant.metrics["agreement"] > 0.8 for variant in result.variants)
     assert deploy.load(tmp_path / "deploy")(np.zeros((3, 1, 8, 8), "float32")).shape == (3, 5)
     with pytest.raises(ModelError, match=r"fixed\.onnx has a fixed batch size of 4"):

@@ -271,7 +271,7 @@ def _deploy(
     about = {
         **builder.provenance,
         "variant": str(chosen.recipe),
-        COMPRESSION: file_properties(built.file, chosen.recipe, chosen.layers),
+        COMPRESSION: file_properties(built.file, chosen.recipe, chosen.layers, builder.batch_size),
         "metrics": dict(chosen.metrics),
         "test": builder.test(built.file),
     }

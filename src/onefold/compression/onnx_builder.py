@@ -98,6 +98,11 @@ class OnnxVariantBuilder:
         notes = () if self._has_real_samples else ("agreement on random inputs, which says little: give samples",)
         return BuiltVariant(recipe, path, self._plain, metrics, graph.uncompressed, notes, layers=graph.layers)
 
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples at once with which the agreement is computed."""
+        return min(self._batch_size, *(len(array) for array in self._samples.values()))
+
     def test(self, file: Path) -> Metrics:  # noqa: ARG002 - the interface of VariantBuilder
         """Return no metrics, since there is no test data."""
         return {}

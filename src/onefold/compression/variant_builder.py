@@ -17,7 +17,7 @@ from onefold.compression.compressor import StepCallback
 from onefold.compression.graph_methods import compress_graph
 from onefold.compression.magnitude_pruning import layer_sensitivity
 from onefold.compression.onnx_metadata import strip_metadata
-from onefold.compression.onnx_module import OnnxModule
+from onefold.compression.onnx_module import BATCH_SIZE, OnnxModule
 from onefold.compression.registry import active_methods, needs_training
 from onefold.compression.requirements import Requirements
 from onefold.serving.export import export, samples_beside
@@ -221,6 +221,11 @@ class VariantBuilder:
     def _loss(self, variant: BuiltVariant) -> float:
         before = self._built[PLAIN].metrics[self.metric]
         return (before - variant.metrics[self.metric]) * (1 if self.higher_is_better else -1)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples at once with which metrics are computed."""
+        return BATCH_SIZE
 
     @property
     def provenance(self) -> Mapping[str, Any]:
