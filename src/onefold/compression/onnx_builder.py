@@ -19,7 +19,7 @@ from onefold.compression.graph_methods import compress_graph
 from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.registry import methods, needs_training
 from onefold.compression.requirements import Requirements
-from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report
+from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report, recorded_failure
 from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
@@ -77,16 +77,9 @@ class OnnxVariantBuilder:
                 )
         built = [BuiltVariant(PLAIN, self._plain, self._plain, {self.metric: 1.0})]
         for recipe in dict.fromkeys(recipe for recipe in recipes if not recipe.is_plain):
-            try:
-                variant = self._build(recipe)
-            except ModelError as error:
-                if not skip_failures:
-                    raise
-                self.failures[recipe] = str(error)
-                self._report(f"{recipe}: {error}")
-            else:
-                built.append(variant)
-                self._report(f"{recipe}: agreement {variant.metrics[self.metric]:.4g}")
+            with recorded_failure(recipe, self.failures, skip_failures=skip_failures):
+                built.append(self._build(recipe))
+                self._report(f"{recipe}: agreement {built[-1].metrics[self.metric]:.4g}")
         return built
 
     def _build(self, recipe: Recipe) -> BuiltVariant:

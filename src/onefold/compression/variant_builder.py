@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,17 @@ class BuiltVariant:
     notes: tuple[str, ...] = ()
     control: Metrics = field(default_factory=dict)  # of the uncompressed network, trained as long; if asked for
     layers: tuple[LayerPrecision, ...] = ()  # if a precision was chosen for each layer
+
+
+@contextmanager
+def recorded_failure(recipe: Recipe, failures: dict[Recipe, str], *, skip_failures: bool) -> Iterator[None]:
+    """Record why the variant of a recipe cannot be built; raises the ModelError unless failures are skipped."""
+    try:
+        yield
+    except ModelError as error:
+        if not skip_failures:
+            raise
+        failures[recipe] = str(error)
 
 
 class VariantBuilder:
@@ -107,17 +118,11 @@ class VariantBuilder:
         for recipe in recipes:
             if recipe in self._built:
                 continue
-            try:
+            with recorded_failure(recipe, self.failures, skip_failures=skip_failures):
                 variant = self._build(recipe)
                 if with_controls and needs_training(recipe):
                     variant = replace(variant, control=self._control(recipe))
                 self._built[recipe] = variant
-            except ModelError as error:
-                if not skip_failures:
-                    raise
-                self.failures[recipe] = str(error)
-                self._report(f"{recipe}: {error}")
-            else:
                 self._report(f"{recipe}: {self.metric} {variant.metrics[self.metric]:.4g}")
         return list(self._built.values())
 
