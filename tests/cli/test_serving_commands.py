@@ -234,6 +234,23 @@ def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
     mixed = onefold(tmp_path, "compress", "model", "--precision", "mixed", "--require", "size_bytes<=1MB")
     assert mixed.returncode == 0, mixed.stderr
     assert "layers of mixed, and how much each changes the outputs alone" in mixed.stdout
+    small = (
+        "compress",
+        "model",
+        "--precision",
+        "int8",
+        "--precision",
+        "int4",
+        "--require",
+        "size_bytes<=9B",
+        "--save",
+        "small",
+    )
+    unmet = onefold(tmp_path, *small)
+    assert (unmet.returncode, (tmp_path / "small").exists()) == (1, False)
+    assert "nothing meets size_bytes<=9 B" in unmet.stdout
+    assert "nothing is saved in small" in unmet.stdout
+    assert "note: int4: not built: the model has no linear layer" in unmet.stdout
     for words, says in (
         (("compress", "model", "--precision", "mixed", "--require", "size_bytes"), "is not a requirement"),
         (("compress", "model"), "no compression method is given; use one or several of --sparsity"),

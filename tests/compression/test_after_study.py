@@ -11,7 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onefold import Budget, Config, Float, ParallelismOptions, Recipe, SearchOptions, Space, Study, at_least, deploy
+from onefold import (
+    Budget,
+    Config,
+    Float,
+    ParallelismOptions,
+    Recipe,
+    SearchOptions,
+    Space,
+    Study,
+    at_least,
+    at_most,
+    deploy,
+)
 from onefold.compression import after_study, trial_variants, unpack
 from onefold.compression.after_study import AfterStudyCompression
 from onefold.compression.api import PACKED
@@ -193,7 +205,9 @@ def test_every_refusal_belongs_to_its_trial(ran: FinishedStudy, this_host: Devic
     assert [candidate.trial for candidate in made.candidates] == [4, 4, 2, 2, 7, 7]
     made = step._shortlist(result, Trial(2, Config()), {"accuracy": at_least(0.9), "unknown_metric": at_least(1)})
     assert str(made.choice) == "trial 2, plain"
-    assert made.candidates[-1].refused == "accuracy>=0.9 is required"
+    assert made.candidates[-1].refused == "accuracy 0.895 violates accuracy>=0.9"
+    small = {"encoded_bytes": at_most(200)}
+    assert str(step._shortlist(result, Trial(2, Config()), small).choice) == "trial 2, int8", "though it is slower"
     broken = replace(result[7][1], metrics={"accuracy": float("nan")})
     made = step._shortlist({**result, 7: (result[7][0], broken)}, Trial(2, Config()), {})
     assert made.candidates[-1].refused == "accuracy is not a number"

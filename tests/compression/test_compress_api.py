@@ -13,7 +13,10 @@ import torch
 from onefold import Recipe, compress, deploy
 from onefold.compression import unpack
 from onefold.compression.api import PACKED, CompressionEvent, CompressionResult, CompressOptions
+from onefold.compression.variant_builder import BuiltVariant, VariantBuilder
+from onefold.model_folder import open_folder
 from onefold.serving.export import export
+from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.requirement import at_most
 
@@ -83,6 +86,7 @@ def test_the_selected_variant_can_be_served_and_unpacked(result: CompressionResu
     assert (about["study"], about["trial"], about["variant"]) == ("digits-1", 1, str(result.chosen.recipe))
     assert about["metrics"]["accuracy"] == result.chosen.metrics["accuracy"]
     assert about["compression"]["settings"] == {"sparsity": 0.8, "precision": "int8"}
+    assert "The metrics are those of this file, in batches of 128.\n" in (folder / "README.md").read_text()
     assert about["compression"]["file_bytes"] == (folder / deploy.MODEL).stat().st_size
     assert about["compression"]["packed_bytes"] == (folder / PACKED).stat().st_size
     assert (
@@ -173,6 +177,26 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(network, [inputs], folder / "graph.onnx")
 
 
+def test_training_with_fake_quantization_follows_a_loss_by_quantization_alone(
+    model_folder: Path, home: Path, tmp_path: Path
+) -> None:
+    trained = TrainedModel.read(open_folder(model_folder, trust=True, home=home))
+    pruned = Recipe(sparsity=0.97, precision="int8")
+    reports: list[str] = []
+
+    def built(limit: float) -> list[BuiltVariant]:
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        builder = VariantBuilder(trained, folder, max_metric_loss=limit, epochs=1, report=reports.append)
+        return builder.build([pruned])
+
+    plain, variant = built(0.05)
+    assert plain.metrics["accuracy"] - variant.metrics["accuracy"] > 0.05, "pruning costs more than is allowed"
+    assert variant.notes == ()
+    assert not any("fake quantization" in report for report in reports)
+    assert "1 epoch of quantization-aware training changed accuracy from" in built(-1.0)[1].notes[0]
+
+
 def test_an_onnx_file_can_be_quantized(onnx_file: Path, home: Path, tmp_path: Path) -> None:
     recipes = [Recipe(precision=precision) for precision in ("int8", "int8-dynamic", "fp16")]
     options = CompressOptions(samples=onnx_file.with_name("samples.npz"), max_metric_loss=0.2)
@@ -184,6 +208,24 @@ def test_an_onnx_file_can_be_quantized(onnx_file: Path, home: Path, tmp_path: Pa
     (tmp_path / deploy.MODEL).write_bytes(onnx_file.read_bytes())  # a deployment folder with nothing to train
     again = compress(tmp_path, Recipe(precision="fp16"), home=home)
     assert "random inputs" in again.variants[0].notes[0]
+
+
+def test_a_variant_that_cannot_be_built_does_not_end_the_others(
+    onnx_file: Path, model_folder: Path, home: Path
+) -> None:
+    int4, stored, mixed = (Recipe(precision=name) for name in ("int4", "int8-weight-only", "mixed"))
+    reason = "the model has no linear layer of at least 4,096 weights for int4; use int8-weight-only"
+    result = compress(onnx_file, [int4, stored], home=home)
+    assert [variant.recipe for variant in result.variants] == [stored]
+    assert result.failures == {"int4": reason}
+    with pytest.raises(ModelError, match=f"int4: {reason}"):
+        compress(onnx_file, int4, home=home)
+    with pytest.raises(ModelError, match=f"int4: {reason}"):
+        compress(onnx_file, [int4, stored], options=CompressOptions(take="int4"), home=home)
+    tiny = CompressOptions(require={"encoded_bytes": at_most(10)})
+    result = compress(model_folder, [mixed, stored], options=tiny, home=home)
+    assert [variant.recipe for variant in result.variants] == [stored]
+    assert "mixed precision cannot meet" in result.failures["mixed"]
 
 
 def test_an_onnx_file_cannot_be_pruned_nor_calibrated_without_samples(onnx_file: Path, home: Path) -> None:
@@ -199,6 +241,20 @@ def test_an_onnx_file_cannot_be_pruned_nor_calibrated_without_samples(onnx_file:
         compress(onnx_file.with_name("none.onnx"), Recipe(precision="int8"), home=home)
 
 
+def test_samples_have_the_names_of_the_inputs(onnx_file: Path, home: Path, tmp_path: Path) -> None:
+    with np.load(onnx_file.with_name("samples.npz")) as arrays:
+        inputs = arrays["input0"]
+    np.save(tmp_path / "one.npy", inputs)
+    int8 = Recipe(precision="int8")
+    unnamed = compress(onnx_file, int8, options=CompressOptions(samples=tmp_path / "one.npy"), home=home)
+    assert unnamed.variants[0].notes == (), "the agreement is not on random inputs"
+    for names in (["y"], ["arr_0"], ["input0", "y"]):
+        np.savez(tmp_path / "samples.npz", **dict.fromkeys(names, np.zeros_like(inputs)))
+        message = f"the inputs of the model are input0, but .*samples.npz has {', '.join(names)}; write"
+        with pytest.raises(InputError, match=message):
+            compress(onnx_file, int8, options=CompressOptions(samples=tmp_path / "samples.npz"), home=home)
+
+
 @pytest.mark.parametrize("has_samples", [True, False])
 def test_a_model_with_a_fixed_batch_size_of_one_is_compressed(
     onnx_file: Path, home: Path, tmp_path: Path, has_samples: bool
@@ -208,6 +264,8 @@ def test_a_model_with_a_fixed_batch_size_of_one_is_compressed(
     samples = onnx_file.with_name("samples.npz") if has_samples else None
     options = CompressOptions(samples=samples, take="int8-dynamic")
     result = compress(fixed, recipes, options=options, save=tmp_path / "deploy", home=home)
+    card = (tmp_path / "deploy" / "README.md").read_text()
+    assert "The metrics are those of this file, in batches of 1; they vary with the batch, whose range" in card
     assert all(variant.metrics["agreement"] > 0.8 for variant in result.variants)
     assert deploy.load(tmp_path / "deploy")(np.zeros((3, 1, 8, 8), "float32")).shape == (3, 5)
     with pytest.raises(ModelError, match=r"fixed\.onnx has a fixed batch size of 4"):
@@ -239,6 +297,21 @@ def test_the_precision_of_each_layer_is_on_the_card(model_folder: Path, home: Pa
         compress(model_folder, mixed, options=CompressOptions(require={"encoded_bytes": at_most(10)}), home=home)
     with pytest.raises(InputError, match="unknown requirement 'acuracy'; did you mean 'accuracy'"):
         compress(model_folder, mixed, options=CompressOptions(require={"acuracy": at_most(1)}), home=home)
+
+
+def test_a_model_that_violates_a_requirement_is_saved_only_if_it_is_asked_for(
+    onnx_file: Path, home: Path, tmp_path: Path
+) -> None:
+    fp16, bounds = Recipe(precision="fp16"), {"encoded_bytes": at_most(100)}
+    result = compress(
+        onnx_file, fp16, options=CompressOptions(require=bounds, allow_slower=9.0), save=tmp_path / "deploy", home=home
+    )
+    assert (result.chosen.recipe, result.is_feasible, result.folder) == (fp16, False, "")
+    assert not (tmp_path / "deploy").exists()
+    asked = CompressOptions(require=bounds, take="fp16")
+    result = compress(onnx_file, fp16, options=asked, save=tmp_path / "deploy", home=home)
+    assert (result.is_feasible, result.folder) == (False, str(tmp_path / "deploy"))
+    assert (tmp_path / "deploy" / deploy.MODEL).is_file()
 
 
 def test_mixed_precision_of_an_onnx_file_meets_a_latency(onnx_file: Path, home: Path) -> None:

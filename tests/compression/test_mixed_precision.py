@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.precision_plan import LayerOption, precisions_after, reduction_steps
 from onefold.compression.registry import method_named
 from onefold.compression.requirements import Requirements
+from onefold.compression.step_search import MAX_SCANNED, first_by_scan
 from onefold.serving.export import export
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.requirement import at_most
@@ -161,9 +163,35 @@ def test_a_required_latency_takes_precisions_with_integer_kernels(image_model: t
     graph = reduce(image_model, path, both)
     assert path.stat().st_size <= 15_000
     assert {layer.precision for layer in graph.layers} <= {"fp32", "int8", "int8-dynamic", "int4"}
-    unreachable = Requirements({"latency_s": at_most(1e-6)}, lambda _: 1.0)
-    with pytest.raises(ModelError, match=r"cannot meet latency_s<=.*: with every layer reduced.* has latency_s"):
-        reduce(image_model, path, unreachable)
+
+
+def test_a_latency_that_integer_kernels_make_longer_is_met_without_them(image_model: tuple, tmp_path: Path) -> None:
+    def count_integer_layers(model: Path) -> float:
+        """Stand in for a device on which every quantized layer takes a second longer."""
+        kinds = [node.op_type for node in onnx.load(str(model)).graph.node]
+        return 1.0 + kinds.count("MatMulInteger") + kinds.count("DequantizeLinear")
+
+    path = tmp_path / "mixed.onnx"
+    assert not reduced(reduce(image_model, path, Requirements({"latency_s": at_most(1.2)}, count_integer_layers)))
+    both = Requirements({"latency_s": at_most(0.5), "encoded_bytes": at_most(1e9)}, count_integer_layers)
+    with pytest.raises(ModelError, match=r"cannot meet .*latency_s<=0.50 s: at its fastest, with 0 of 4 layers"):
+        reduce(image_model, path, both)
+
+
+@pytest.mark.parametrize("last", [0, 1, 23, 24, 300])
+def test_a_scan_finds_the_first_step_even_if_later_ones_are_worse(last: int) -> None:
+    evaluated: list[int] = []
+
+    def holds_until(end: int) -> Callable[[int], bool]:
+        return lambda number: evaluated.append(number) or number <= end  # type: ignore[func-returns-value]
+
+    assert first_by_scan(0, last, holds_until(0)) == 0
+    assert evaluated == [0]
+    assert first_by_scan(0, last, lambda number: number == last) == last
+    assert first_by_scan(0, last, lambda number: number >= last / 2) == (last + 1) // 2
+    evaluated.clear()
+    assert first_by_scan(0, last, holds_until(-1)) == last + 1
+    assert len(evaluated) == min(last + 1, MAX_SCANNED)
 
 
 def test_a_size_that_is_out_of_reach_is_refused(image_model: tuple, tmp_path: Path) -> None:

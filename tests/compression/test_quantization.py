@@ -152,12 +152,15 @@ def test_weights_alone_are_quantized_while_activations_stay_in_full_precision(ex
     assert not any("Quantize" in kind or "Integer" in kind or kind.startswith("QLinear") for kind in kinds)
 
 
-@pytest.mark.parametrize("precision", ["int4", "int8-weight-only"])
-def test_weight_only_quantization_needs_a_large_linear_layer(tmp_path: Path, precision: str) -> None:
-    exact = export(nn.Linear(12, 12), [torch.rand(8, 12)], tmp_path / "exact.onnx")
-    message = f"no linear layer of at least 4,096 weights for {precision}; use int8-dynamic"
-    with pytest.raises(ModelError, match=message):
-        quantize(exact, tmp_path / "blocks.onnx", precision)
+def test_a_narrow_network_stores_its_weights_in_int8_but_has_no_layer_for_int4(tmp_path: Path) -> None:
+    inputs = torch.rand(8, 12)
+    exact, path = export(nn.Linear(12, 50), [inputs], tmp_path / "exact.onnx"), tmp_path / "narrow.onnx"
+    assert quantize(exact, path, "int8-weight-only") == ()
+    stored = {tensor.data_type for tensor in onnx.load(str(path)).graph.initializer if list(tensor.dims) == [50, 12]}
+    assert stored == {onnx.TensorProto.INT8}
+    assert np.allclose(outputs(path, inputs.numpy()), outputs(exact, inputs.numpy()), atol=0.02)
+    with pytest.raises(ModelError, match="no linear layer of at least 4,096 weights for int4; use int8-weight-only"):
+        quantize(exact, path, "int4")
 
 
 def test_weights_too_large_for_half_precision_are_rejected(tmp_path: Path) -> None:

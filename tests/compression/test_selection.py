@@ -52,15 +52,55 @@ def test_a_variant_that_violates_a_requirement_is_refused() -> None:
     bounds = {"accuracy": at_least("best-0.005")}
     selection = select_variant(variant(), [small, large], replace(ACCURACY, bounds=bounds))
     assert selection.chosen is large
-    assert selection.refused == {"int8": "accuracy>=best-0.005 is required"}
+    assert selection.refused == {"int8": "accuracy 0.893 violates accuracy>=best-0.005"}
     bounds = {"encoded_bytes": at_most(200)}
     selection = select_variant(variant(), [small, large], replace(ACCURACY, bounds=bounds))
     assert selection.chosen is small
-    selection = select_variant(variant(), [large], replace(ACCURACY, bounds=bounds))
+    assert selection.is_feasible
+
+
+def test_a_requirement_goes_before_the_latency_but_not_before_the_metric() -> None:
+    small = variant(Recipe(precision="int8"), encoded_bytes={"zstd": 100}, latency_s=0.011)
+    smaller = variant(Recipe(precision="int4"), encoded_bytes={"zstd": 50}, latency_s=0.014)
+    worse = variant(Recipe(sparsity=0.9), encoded_bytes={"zstd": 10}, metrics={"accuracy": 0.8})
+    bounds = {"encoded_bytes": at_most(200)}
+    selection = select_variant(variant(), [smaller, small, worse], replace(ACCURACY, bounds=bounds))
+    assert (selection.chosen, selection.is_feasible) == (small, True)
+    assert selection.why.startswith(
+        "int8: 1.10x the latency, more than the 1.02x allowed, but nothing faster meets encoded_bytes<=200 B; 8.0x"
+    )
+    assert selection.refused["plain"] == "encoded_bytes 800 B violates encoded_bytes<=200 B"
+    met = {"encoded_bytes": at_most(800)}
+    assert select_variant(variant(), [small], replace(ACCURACY, bounds=met)).chosen.recipe.is_plain
+
+
+def test_a_requirement_that_nothing_meets_is_said() -> None:
+    large = variant(Recipe(precision="fp16"), encoded_bytes={"zstd": 400})
+    worse = variant(Recipe(sparsity=0.9), encoded_bytes={"zstd": 10}, metrics={"accuracy": 0.8})
+    bounds = {"encoded_bytes": at_most(200)}
+    selection = select_variant(variant(), [large, worse], replace(ACCURACY, bounds=bounds))
+    assert (selection.chosen, selection.is_feasible) == (large, False)
+    assert "nothing meets encoded_bytes<=200 B within the allowed loss of accuracy: encoded_bytes 400 B" in str(
+        selection
+    )
+    selection = select_variant(variant(), [worse], replace(ACCURACY, bounds=bounds))
     assert selection.chosen.recipe.is_plain
-    assert "no variant is within the limits, and encoded_bytes<=200 is required" in str(selection)
-    asked = replace(criteria(take="fp16"), bounds=bounds)
-    assert "as asked although encoded_bytes<=200 is required" in str(select_variant(variant(), [large], asked))
+    assert "nothing meets encoded_bytes<=200 B" in selection.why
+
+
+def test_every_limit_that_is_violated_is_named() -> None:
+    bad = variant(Recipe(precision="int8"), metrics={"accuracy": 0.85}, latency_s=0.014, encoded_bytes={"zstd": 300})
+    bounds = {"accuracy": at_least(0.99), "encoded_bytes": at_most(200)}
+    violations = (
+        "accuracy is worse by 0.05, more than the 0.01 allowed, and 1.40x the latency, more than the 1.02x allowed, "
+        "and accuracy 0.85 violates accuracy>=0.99, and encoded_bytes 300 B violates encoded_bytes<=200 B"
+    )
+    asked = replace(criteria(take="int8"), bounds=bounds)
+    selection = select_variant(variant(), [bad], asked)
+    assert selection.why.startswith(f"int8: as asked although {violations}; ")
+    assert select_variant(variant(), [bad], replace(ACCURACY, bounds=bounds)).refused == {"int8": violations}
+    plain = select_variant(variant(), [bad], replace(criteria(take="plain"), bounds={"accuracy": at_least(0.99)}))
+    assert plain.why == "the plain model: as asked although accuracy 0.9 violates accuracy>=0.99"
 
 
 def test_a_metric_that_is_not_a_number_is_refused() -> None:

@@ -59,7 +59,8 @@ def compress(
     distill: DistillOption = 0.0,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also score each layer pruned alone")] = False,
     samples: Annotated[
-        Path | None, typer.Option(help="Calibration set for an ONNX file: an .npz file with one array per input")
+        Path | None,
+        typer.Option(help="Calibration set for an ONNX file: an .npz file with one array per input, named like it"),
     ] = None,
     runtimes: RuntimeOption = None,
     volts: Annotated[float, typer.Option(help="Battery voltage of the device, to estimate charge")] = PHONE_BATTERY_V,
@@ -107,6 +108,10 @@ def compress(
         out.out(json.dumps(to_json(result)))
     else:
         _print_result(result, volts)
+    if not result.is_feasible and take is None:
+        if save is not None and not as_json:
+            out.print(f"nothing is saved in {save}; name a variant with --take to save it in any case", soft_wrap=True)
+        raise typer.Exit(1)
 
 
 def recipes_of(settings: Mapping[str, list[Value]]) -> list[Recipe]:
@@ -121,7 +126,9 @@ def recipes_of(settings: Mapping[str, list[Value]]) -> list[Recipe]:
 
 
 def _print_result(result: CompressionResult, volts: float) -> None:
-    out.print(_table([result.plain, *result.variants], result.metric, volts))
+    out.print(_table(result, volts))
+    for name, reason in result.failures.items():
+        out.print(f"note: {name}: not built: {reason}", soft_wrap=True)
     for variant in result.variants:
         for note in variant.notes:
             out.print(f"note: {variant.recipe}: {note}", soft_wrap=True)
@@ -133,7 +140,7 @@ def _print_result(result: CompressionResult, volts: float) -> None:
         out.print(f"{result.metric} with one layer pruned alone:")
         for layer, value in sorted(result.sensitivity.items(), key=lambda pair: pair[1]):
             out.print(f"  {layer}  {value:.4g}", soft_wrap=True)
-    out.print(f"selected {result.why}", soft_wrap=True)
+    out.print(f"selected {result.why}", style=None if result.is_feasible else "bold yellow", soft_wrap=True)
     for name, folder in result.folders.items():
         out.print(f"saved {name} in {folder}", soft_wrap=True)
     if result.folder:
@@ -149,7 +156,8 @@ def _layer_table(variant: Variant) -> Table:
     return table
 
 
-def _table(variants: list[Variant], metric: str, volts: float) -> Table:
+def _table(result: CompressionResult, volts: float) -> Table:
+    variants, metric = [result.plain, *result.variants], result.metric
     table = Table(box=None, header_style="dim", pad_edge=False)
     encodings = list(variants[0].encoded_bytes)
     heads = ("variant", metric, "latency", "energy", "mAh/1000", "size", *encodings, "MFLOP", "useful", "memory")
@@ -169,6 +177,8 @@ def _table(variants: list[Variant], metric: str, volts: float) -> Table:
             f"{variant.useful_flops / 1e6:.3g}",
             quantities.size(variant.memory_bytes),
         )
+    for name in result.failures:
+        table.add_row(name, *(quantities.MISSING for _ in heads[1:]))
     measured = next((variant for variant in variants if variant.energy.joules is not None), None)
     energy = f"energy {measured.energy.source}; charge at {volts:g} V, estimated" if measured else "energy unknown"
     table.caption = f"latency {variants[0].source.value}, batch size 1; {energy}"

@@ -15,7 +15,6 @@ from typing import Any
 
 from onefold.compression.api import write_variant
 from onefold.compression.file_properties import file_properties
-from onefold.compression.requirements import violated_requirement
 from onefold.compression.selection import SelectionCriteria, SelectionOptions, select_variant
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
@@ -115,13 +114,11 @@ class AfterStudyCompression:
         names = {id(candidate.variant): str(candidate) for candidate in candidates}
         best_first = sorted(candidates, key=lambda candidate: candidate.trial != best.number)
         plain, *others = (candidate.variant for candidate in best_first)
-        reasons = {names[id(variant)]: violated_requirement(variant, bounds) for variant in others}
-        violations = {name: reason for name, reason in reasons.items() if reason}
-        eligible = [variant for variant in others if names[id(variant)] not in violations]
-        criteria = SelectionCriteria(goal.metric, goal.maximize, self.selection)
-        selection = select_variant(plain, eligible, criteria, lambda variant: names[id(variant)])
-        refused = {**selection.refused, **violations}
-        judged = tuple(replace(candidate, refused=refused.get(str(candidate), "")) for candidate in candidates)
+        criteria = SelectionCriteria(goal.metric, goal.maximize, self.selection, bounds)
+        selection = select_variant(plain, others, criteria, lambda variant: names[id(variant)])
+        judged = tuple(
+            replace(candidate, refused=selection.refused.get(str(candidate), "")) for candidate in candidates
+        )
         taken = next(index for index, candidate in enumerate(judged) if candidate.variant is selection.chosen)
         return Shortlist(self.device.name, goal.metric, judged, taken, selection.why)
 

@@ -30,7 +30,7 @@ from onefold.serving.options import ServingOptions
 from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
-from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.forks import check_distill
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.requirement import Bound
@@ -48,7 +48,7 @@ class CompressOptions:
 
     max_metric_loss: float = 0.01  # of the workload's metric; a variant that loses more is refused
     epochs: int = 6  # of fine-tuning after pruning; a third of them for quantization-aware training
-    samples: str | Path | None = None  # calibration set of an ONNX file: an .npz file with one array per input
+    samples: str | Path | None = None  # calibration set of an ONNX file: an .npz file with one array per input, by name
     sensitivity: bool = False  # also measure the metric with each layer pruned alone
     allow_slower: float | str = SelectionOptions.allow_slower  # by which a variant may be slower: 0.1 or "10%"
     take: str | Recipe | None = None  # the variant to select whatever it costs: a recipe, or its name such as "int8"
@@ -88,9 +88,11 @@ class CompressionResult:
     variants: tuple[Variant, ...]
     chosen: Variant
     why: str
+    is_feasible: bool  # whether the selected variant meets the requirements; if not, it is the nearest one
     metric: str  # by which variants are judged
     device: str
     sensitivity: Mapping[str, float] = field(default_factory=dict)  # by layer: the metric with that layer pruned alone
+    failures: Mapping[str, str] = field(default_factory=dict)  # by recipe: why its variant could not be built
     folder: str = ""  # deployment folder of the selected variant, if one was written
     folders: Mapping[str, str] = field(default_factory=dict)  # by variant: deployment folders, if all were written
 
@@ -114,8 +116,9 @@ def compress(
 
     The selected variant is the cheapest one that loses no more than `options.max_metric_loss` of the metric and is not
     slower than the plain model by more than `options.allow_slower`; the plain model if there is none. `options.take`
-    selects a variant by its name. `options.require` refuses variants that violate a requirement; those on size and
-    latency say how far `precision="mixed"` goes.
+    selects a variant by its name. `options.require` refuses variants that violate a requirement, also the plain model,
+    and goes before `options.allow_slower`; requirements on size and latency say how far `precision="mixed"` goes. If
+    nothing meets the requirements, the nearest one is selected, and `save` writes nothing unless `take` asks for it.
 
     Args:
         model: Folder of a trained model, written by `Result.save` or `onefold tune --save`. An ONNX file, or a
@@ -132,11 +135,11 @@ def compress(
         on_event: Called with each progress event.
 
     Returns:
-        All variants with their measured properties, and the selected one.
+        All variants with their measured properties, the reasons why others could not be built, and the selected one.
 
     Raises:
         InputError: If a recipe, an option or the model's path is invalid.
-        ModelError: If the model cannot be compressed as a recipe asks for.
+        ModelError: If the model cannot be compressed as any of the recipes asks for, or as the one to take does.
         DeviceError: If the device cannot be measured.
         UntrustedFolder: If the card of the model names a workload of a folder that is not trusted.
     """
@@ -179,7 +182,8 @@ def compress(
                 requirements=requirements,
                 distill=options.distill,
             )
-        built = builder.build(recipes)
+        built = builder.build(recipes, skip_failures=True)
+        _check_failures(builder.failures, is_any_built=len(built) > 1, take=selection_options.take)
         report(f"measuring {len(built)} variants on {target.name}")
         plain, *variants = _measure(built, target, home_folder)
         criteria = SelectionCriteria(builder.metric, builder.higher_is_better, selection_options, options.require)
@@ -188,9 +192,11 @@ def compress(
         if options.sensitivity and isinstance(builder, VariantBuilder):
             report("measuring the sensitivity of each layer")
             sensitivity = builder.sensitivity(max(each.sparsity for each in recipes) or DEFAULT_SENSITIVITY_SPARSITY)
+        is_wanted = selection.is_feasible or options.take is not None
+        saved_in = Path(save) if save is not None and is_wanted else None
         deployed = {}
         for variant, file in zip((plain, *variants), built):
-            folders = [Path(save)] if save is not None and variant is selection.chosen else []
+            folders = [saved_in] if saved_in is not None and variant is selection.chosen else []
             if save_all is not None:
                 deployed[str(variant.recipe)] = Path(save_all) / variant.recipe.folder_name
                 folders.append(deployed[str(variant.recipe)])
@@ -203,10 +209,12 @@ def compress(
         variants=tuple(variants),
         chosen=selection.chosen,
         why=str(selection),
+        is_feasible=selection.is_feasible,
         metric=builder.metric,
         device=target.name,
         sensitivity=sensitivity,
-        folder=str(save) if save is not None else "",
+        failures={str(recipe): reason for recipe, reason in builder.failures.items()},
+        folder=str(saved_in) if saved_in is not None else "",
         folders={name: str(path) for name, path in deployed.items()},
     )
 
@@ -223,6 +231,15 @@ def _check_targets(save: str | Path | None, save_all: str | Path | None, recipes
         check_target(folder, "save_all")
     if save is not None and Path(save).resolve() in {path.resolve() for path in (Path(save_all), *folders)}:
         raise InputError(f"save and save_all must be different folders, but both would write into {save}")
+
+
+def _check_failures(failures: Mapping[Recipe, str], *, is_any_built: bool, take: str | None) -> None:
+    """Raise ModelError if the variant to take could not be built, or none at all."""
+    if is_any_built:
+        failures = {recipe: why for recipe, why in failures.items() if take is not None and recipe.is_named(take)}
+    if failures:
+        reasons = [f"{recipe}: {why}" for recipe, why in failures.items()]
+        raise ModelError("; ".join(reasons))
 
 
 def _measure(built: Sequence[BuiltVariant], device: Device, home: Home) -> list[Variant]:
@@ -260,7 +277,7 @@ def _deploy(
     about = {
         **builder.provenance,
         "variant": str(chosen.recipe),
-        COMPRESSION: file_properties(built.file, chosen.recipe, chosen.layers),
+        COMPRESSION: file_properties(built.file, chosen.recipe, chosen.layers, builder.batch_size),
         "metrics": dict(chosen.metrics),
         "test": builder.test(built.file),
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from onefold.compression.onnx_preprocessing import preprocessed
 from onefold.compression.precision_assembly import BITS, PrecisionAssembly
 from onefold.compression.precision_plan import LayerOption, PrecisionStep, precisions_after, reduction_steps
 from onefold.compression.quantization import checked_calibration_set
-from onefold.compression.requirements import Requirements
+from onefold.compression.requirements import LATENCY_S, Requirements, requirement_text
+from onefold.compression.step_search import first_by_bisection, first_by_scan
 from onefold.compression.weight_only_quantization import Int8WeightOnlyQuantization
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
@@ -81,27 +83,46 @@ class _Search:
         return reduction_steps(options)
 
     def enough(self, steps: Sequence[PrecisionStep]) -> int:
-        """Return after how many steps the requirements are met; without any, how many hardly change the outputs."""
-        if not self._requirements.on_size and self._requirements.on_latency is None:
-            return _first(len(steps), lambda count: self._change(precisions_after(steps[:count])) > MAX_CHANGE) - 1
-        found = _first(len(steps), lambda count: self._requirements.are_met(self._measured(steps[:count])))
-        if found > len(steps):
-            smallest = self._measured(steps)
-            reached = ", ".join(f"{name} {quantities.metric(name, value)}" for name, value in smallest.items())
-            wanted = ", ".join(
-                f"{name}<={quantities.metric(name, bound.limit)}"
-                for name, bound in self._requirements.bounds.items()
-                if name in smallest
+        """Return after how many steps the requirements are met; without any, how many hardly change the outputs.
+
+        Each step makes the model smaller, but not always faster: integer kernels do not pay for narrow layers.
+        """
+        of_size, last = replace(self._requirements, measure_latency=None), len(steps)
+        if not of_size.on_size and self._requirements.on_latency is None:
+            return first_by_bisection(0, last, lambda n: self._change(precisions_after(steps[:n])) > MAX_CHANGE) - 1
+        found = 0
+        if of_size.on_size:
+            found = first_by_bisection(0, last, lambda n: of_size.are_met(self._measured(steps[:n], of_size)))
+        if found > last:
+            raise ModelError(self._shortfall(of_size, self._measured(steps, of_size), "with every layer reduced"))
+        if self._requirements.on_latency is None:
+            return found
+        measured: dict[int, Mapping[str, float]] = {}
+
+        def is_met(count: int) -> bool:
+            measured[count] = self._measured(steps[:count], self._requirements)
+            return self._requirements.are_met(measured[count])
+
+        found = first_by_scan(found, last, is_met)
+        if found > last:
+            fastest = min(measured, key=lambda count: measured[count][LATENCY_S])
+            reduced = (
+                f"at its fastest, with {len(precisions_after(steps[:fastest]))} of {len(self.options)} layers reduced"
             )
-            raise ModelError(f"mixed precision cannot meet {wanted}: with every layer reduced, the model has {reached}")
+            raise ModelError(self._shortfall(self._requirements, measured[fastest], reduced))
         return found
 
-    def _measured(self, steps: Sequence[PrecisionStep]) -> Mapping[str, float]:
+    def _shortfall(self, requirements: Requirements, measured: Mapping[str, float], state: str) -> str:
+        wanted = ", ".join(requirement_text(name, requirements.bounds[name]) for name in measured)
+        reached = ", ".join(f"{name} {quantities.metric(name, value)}" for name, value in measured.items())
+        return f"mixed precision cannot meet {wanted}: {state}, the model has {reached}"
+
+    def _measured(self, steps: Sequence[PrecisionStep], requirements: Requirements) -> Mapping[str, float]:
         self.assembly.write(precisions_after(steps), self._trial)
         strip_metadata(self._trial)  # as the variant will be
         few = {name: array[:SAMPLES] for name, array in self._samples.items()}
         np.savez(samples_beside(self._trial), **few)  # type: ignore[arg-type]
-        return self._requirements.measured(self._trial)
+        return requirements.measured(self._trial)
 
     def _change(self, precisions: Mapping[str, str]) -> float:
         """Return by how much the outputs change with these precisions, relative to their norm."""
@@ -112,18 +133,6 @@ class _Search:
     def _served(self, model: Path) -> list[NDArray[Any]]:
         outputs = deploy.ServedModel(model, ServingPoint(self._batch_size))(*self._samples.values())
         return [np.asarray(each, np.float64) for each in (outputs if isinstance(outputs, list) else [outputs])]
-
-
-def _first(last: int, holds: Callable[[int], bool]) -> int:
-    """Return the smallest number from 0 to `last` for which a monotone condition holds; `last` + 1 if there is none."""
-    low, high = 0, last + 1
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _described(

@@ -19,7 +19,7 @@ from onefold.compression.graph_methods import compress_graph
 from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.registry import methods, needs_training
 from onefold.compression.requirements import Requirements
-from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report
+from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report, recorded_failure
 from onefold.processes import scratch_folder
 from onefold.runtimes.output_comparison import AGREEMENT, agreement
 from onefold.serving import deploy
@@ -62,9 +62,13 @@ class OnnxVariantBuilder:
         self._outputs = _outputs(served, self._samples)
         self._save_samples(self._plain)
         self.provenance: Mapping[str, Any] = {"file": model.name}
+        self.failures: dict[Recipe, str] = {}  # why a variant was not built
 
-    def build(self, recipes: Sequence[Recipe]) -> list[BuiltVariant]:
-        """Return the plain model and one variant per recipe; raises InputError for recipes that need training."""
+    def build(self, recipes: Sequence[Recipe], *, skip_failures: bool = False) -> list[BuiltVariant]:
+        """Return the plain model and one variant per recipe; raises InputError for recipes that need training.
+
+        Raises ModelError if a variant cannot be built; with `skip_failures` the reason is in `failures` instead.
+        """
         for recipe in recipes:
             if needs_training(recipe):
                 possible = ", ".join(method.name for method in methods() if method.stage == "graph")
@@ -74,17 +78,24 @@ class OnnxVariantBuilder:
                 )
         built = [BuiltVariant(PLAIN, self._plain, self._plain, {self.metric: 1.0})]
         for recipe in dict.fromkeys(recipe for recipe in recipes if not recipe.is_plain):
-            real_samples = self._samples if self._has_real_samples else None
-            path, graph = compress_graph(self._plain, recipe, real_samples, self._requirements)
-            strip_metadata(path)
-            self._save_samples(path)
-            metrics = self._agreement(path)
-            notes = () if self._has_real_samples else ("agreement on random inputs, which says little: give samples",)
-            built.append(
-                BuiltVariant(recipe, path, self._plain, metrics, graph.uncompressed, notes, layers=graph.layers)
-            )
-            self._report(f"{recipe}: agreement {metrics[self.metric]:.4g}")
+            with recorded_failure(recipe, self.failures, skip_failures=skip_failures):
+                built.append(self._build(recipe))
+                self._report(f"{recipe}: agreement {built[-1].metrics[self.metric]:.4g}")
         return built
+
+    def _build(self, recipe: Recipe) -> BuiltVariant:
+        real_samples = self._samples if self._has_real_samples else None
+        path, graph = compress_graph(self._plain, recipe, real_samples, self._requirements)
+        strip_metadata(path)
+        self._save_samples(path)
+        metrics = self._agreement(path)
+        notes = () if self._has_real_samples else ("agreement on random inputs, which says little: give samples",)
+        return BuiltVariant(recipe, path, self._plain, metrics, graph.uncompressed, notes, layers=graph.layers)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples at once with which the agreement is computed."""
+        return min(self._batch_size, *(len(array) for array in self._samples.values()))
 
     def test(self, file: Path) -> Metrics:  # noqa: ARG002 - the interface of VariantBuilder
         """Return no metrics, since there is no test data."""
@@ -109,19 +120,22 @@ class OnnxVariantBuilder:
 
 
 def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
-    """Read one array per input, matched by name if the names are those of the inputs, or else by order."""
-    inputs = {argument.name: argument.dtype for argument in served.model.inputs}
+    """Read one array per input, of the same name; the one of an .npy file is that of the only input."""
+    inputs = {argument.name: argument.dtype for argument in served.inputs}
     try:
         arrays = read_arrays(path)
     except DatasetError as error:
         raise InputError(
             f"the samples in {path} cannot be read: {error}; expected an .npz file with one array per input"
         ) from error
-    if len(arrays) != len(inputs):
-        names = ", ".join(inputs)
-        raise InputError(f"the model has {len(inputs)} inputs ({names}), but {path} has {len(arrays)} arrays")
-    if set(arrays) != set(inputs):
+    if list(arrays) == [""] and len(inputs) == 1:
         arrays = dict(zip(inputs, arrays.values()))
+    if set(arrays) != set(inputs):
+        given = ", ".join(filter(None, arrays)) or "no array with a name"
+        raise InputError(
+            f"the inputs of the model are {', '.join(inputs)}, but {path} has {given}; write an .npz file with one "
+            "array per input and no others, each under the name of its input"
+        )
     return {name: arrays[name].astype(dtype) for name, dtype in inputs.items()}
 
 

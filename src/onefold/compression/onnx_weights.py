@@ -13,6 +13,8 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Ga
 WEIGHT_INPUTS = 3  # the fourth input of recurrent operators is their bias
 INTEGER_WEIGHTED = ("QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM")
 
+DYNAMIC_RANGES = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM")
+
 
 def weighted_operators(model: Path) -> dict[str, str]:
     """Return the operators whose weights are 32-bit floating-point numbers: their types, by name."""
@@ -33,6 +35,13 @@ def weighted_operators(model: Path) -> dict[str, str]:
 def full_precision_layers(model: Path) -> tuple[str, ...]:
     """Return the operators, as "type name", whose weights are 32-bit floating-point numbers."""
     return tuple(f"{kind} {name}".strip() for name, kind in weighted_operators(model).items())
+
+
+def has_dynamic_ranges(model: Path) -> bool:
+    """Return whether activations are quantized with their range in each batch, on which outputs then depend."""
+    import onnx
+
+    return any(node.op_type in DYNAMIC_RANGES for node in onnx.load(str(model), load_external_data=False).graph.node)
 
 
 def weight_sparsity(model: Path) -> float:

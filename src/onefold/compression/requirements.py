@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold.compression.encoding import pack_smallest
+from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.forks import ENCODED_BYTES
 from onefold.vocabulary.requirement import Bound
@@ -84,10 +85,26 @@ def property_of(variant: Variant, name: str) -> float | None:
     return PROPERTIES[name](variant) if name in PROPERTIES else None
 
 
-def violated_requirement(variant: Variant, bounds: Mapping[str, Bound]) -> str:
-    """Return the first requirement that a variant violates, among those on its known properties; empty if none."""
-    for name, bound in bounds.items():
-        value = property_of(variant, name)
-        if value is not None and bound.violation(value) > 0:
-            return f"{name}{bound} is required"
-    return ""
+def violated_requirements(variant: Variant, bounds: Mapping[str, Bound]) -> tuple[str, ...]:
+    """Return the requirements that a variant violates, with its values, among those on its known properties."""
+    return tuple(
+        f"{name} {quantities.metric(name, value)} violates {requirement_text(name, bounds[name])}"
+        for name, value in _known_properties(variant, bounds).items()
+        if bounds[name].violation(value) > 0
+    )
+
+
+def total_violation(variant: Variant, bounds: Mapping[str, Bound]) -> float:
+    """Return how far a variant violates the requirements in all, each relative to its limit."""
+    return sum(bounds[name].violation(value) for name, value in _known_properties(variant, bounds).items())
+
+
+def requirement_text(name: str, bound: Bound) -> str:
+    """Return a requirement as users write it, its limit in the unit of the property: "encoded_bytes<=29.3 KiB"."""
+    if bound.limit is None or bound.from_best is not None:
+        return f"{name}{bound}"
+    return f"{name}{'>=' if bound.at_least else '<='}{quantities.metric(name, bound.limit)}"
+
+
+def _known_properties(variant: Variant, names: Iterable[str]) -> dict[str, float]:
+    return {name: value for name in names if (value := property_of(variant, name)) is not None}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Literal, get_args
 
-from onefold.compression.requirements import property_of, violated_requirement
+from onefold.compression.requirements import property_of, requirement_text, total_violation, violated_requirements
 from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.quantities import parse_share
@@ -48,6 +48,18 @@ class SelectionOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """The limits that a variant violates, each as a reason against it."""
+
+    requirements: tuple[str, ...] = ()
+    metric_loss: str = ""
+    slowdown: str = ""
+
+    def __str__(self) -> str:
+        return ", and ".join(reason for reason in (self.metric_loss, self.slowdown, *self.requirements) if reason)
+
+
+@dataclass(frozen=True, slots=True)
 class SelectionCriteria:
     """The metric of a workload, the options of a selection, and requirements by property of a variant."""
 
@@ -67,17 +79,21 @@ class SelectionCriteria:
             return variant.energy.joules
         return variant.latency_s if optimize_for in ("latency", "energy") else variant.smallest_bytes
 
-    def reason_against(self, variant: Variant, plain: Variant) -> str:
-        """Return which limit a variant violates; empty if none."""
+    def judge(self, variant: Variant, plain: Variant) -> Verdict:
+        """Return every limit that a variant violates; the plain model only has requirements to meet."""
+        requirements = violated_requirements(variant, self.bounds)
+        if variant is plain:
+            return Verdict(requirements)
         loss, limit = self.metric_loss(variant, plain), self.options.max_metric_loss
+        metric_loss = slowdown = ""
         if math.isnan(loss):
-            return f"{self.metric} is not a number"
-        if loss > limit + ROUNDING:
-            return f"{self.metric} is worse by {loss:.4g}, more than the {limit:g} allowed"
+            metric_loss = f"{self.metric} is not a number"
+        elif loss > limit + ROUNDING:
+            metric_loss = f"{self.metric} is worse by {loss:.4g}, more than the {limit:g} allowed"
         slowest = 1 + parse_share(self.options.allow_slower)
         if variant.latency_s > slowest * plain.latency_s:
-            return f"{variant.latency_s / plain.latency_s:.2f}x the latency, more than the {slowest:.4g}x allowed"
-        return violated_requirement(variant, self.bounds)
+            slowdown = f"{variant.latency_s / plain.latency_s:.2f}x the latency, more than the {slowest:.4g}x allowed"
+        return Verdict(requirements, metric_loss, slowdown)
 
     def settled(self, variants: Sequence[Variant]) -> SelectionCriteria:
         """Return the criteria with the limits known of requirements that are relative to the best of the variants."""
@@ -91,11 +107,12 @@ class SelectionCriteria:
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected variant, the reason, and why others were refused."""
+    """The selected variant, the reason, why others were refused, and whether it meets the requirements."""
 
     chosen: Variant
     why: str
     refused: Mapping[str, str]  # by the name of the variant
+    is_feasible: bool = True
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.refused.items())
@@ -110,26 +127,46 @@ def select_variant(
 ) -> Selection:
     """Return the cheapest variant within the limits, or the plain model.
 
-    With `take`, only variants of that recipe are considered; the first one is selected if none is within the limits.
+    Requirements go before the limit of the latency: if all that is within the limits violates one, the fastest variant
+    that meets them is selected, and the one nearest to them if there is none. None of these loses more of the metric
+    than allowed. With `take`, only variants of that recipe are considered; the first one is selected if none is within
+    the limits.
     """
     take, criteria = criteria.options.take, criteria.settled((plain, *variants))
-    reasons = {id(variant): criteria.reason_against(variant, plain) for variant in variants}
-    reasons[id(plain)] = violated_requirement(plain, criteria.bounds)
-    refused = {name(variant): reason for variant in variants if (reason := reasons[id(variant)])}
+    verdicts = {id(variant): criteria.judge(variant, plain) for variant in (plain, *variants)}
+    reasons = {id(variant): str(verdicts[id(variant)]) for variant in (plain, *variants)}
+    refused = {name(variant): reason for variant in (plain, *variants) if (reason := reasons[id(variant)])}
     wanted = [variant for variant in (plain, *variants) if not take or variant.recipe.is_named(take)]
+    accurate = [variant for variant in wanted if not verdicts[id(variant)].metric_loss]
+    within = [variant for variant in accurate if not reasons[id(variant)]]
+    meeting = [variant for variant in accurate if not verdicts[id(variant)].requirements]
+    required = " and ".join(requirement_text(*item) for item in criteria.bounds.items())
+    why = ""
     if not wanted:
-        return Selection(plain, f"the plain model: there is no variant {take!r}", refused)
-    best = min((variant for variant in wanted if not reasons[id(variant)]), key=criteria.cost, default=wanted[0])
+        best, why = plain, f"there is no variant {take!r}"
+    elif within:
+        best, why = min(within, key=criteria.cost), "as asked" if take else ""
+    elif take:
+        best = wanted[0]
+        why = f"as asked although {reasons[id(best)]}"
+    elif meeting:
+        best = min(meeting, key=lambda variant: (variant.latency_s, criteria.cost(variant)))
+        why = f"{reasons[id(best)]}, but nothing faster meets {required}"
+    else:
+        best = min(accurate, key=lambda each: (total_violation(each, criteria.bounds), criteria.cost(each)))
+        allowed = f"within the allowed loss of {criteria.metric}"
+        why = f"the nearest, since nothing meets {required} {allowed}: {reasons[id(best)]}"
     if best is plain:
-        why = "as asked" if take else f"no variant is better for {criteria.options.optimize_for}"
-        if reasons[id(plain)] and not take:
-            why = f"no variant is within the limits, and {reasons[id(plain)]}"
-        return Selection(plain, f"the plain model: {why}", refused)
-    against = refused.pop(name(best), "")
-    asked = f"as asked although {against}; " if against else "as asked; " if take else ""
-    metric = criteria.metric
-    gains = (
-        f"{plain.smallest_bytes / best.smallest_bytes:.1f}x smaller, {plain.latency_s / best.latency_s:.2f}x as fast, "
-        f"{metric} {best.metrics[metric]:.4g} instead of {plain.metrics[metric]:.4g}"
+        why = f"the plain model: {why or f'no variant is better for {criteria.options.optimize_for}'}"
+    else:
+        why = f"{name(best)}: {f'{why}; ' if why else ''}{_gains(best, plain, criteria.metric)}"
+    refused.pop(name(best), None)
+    return Selection(best, why, refused, is_feasible=not verdicts[id(best)].requirements)
+
+
+def _gains(variant: Variant, plain: Variant, metric: str) -> str:
+    return (
+        f"{plain.smallest_bytes / variant.smallest_bytes:.1f}x smaller, "
+        f"{plain.latency_s / variant.latency_s:.2f}x as fast, "
+        f"{metric} {variant.metrics[metric]:.4g} instead of {plain.metrics[metric]:.4g}"
     )
-    return Selection(best, f"{name(best)}: {asked}{gains}", refused)

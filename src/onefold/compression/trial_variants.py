@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,4 +197,8 @@ def build_variants(
         report=lambda _: tick(),
         score=trained.test if request.on_test_data and trained.has_test_data else trained.score,
     )
-    return builder.build(request.recipes, skip_failures=request.skip_failures, with_controls=request.control)
+    plain, *variants = builder.build(
+        request.recipes, skip_failures=request.skip_failures, with_controls=request.control
+    )
+    notes = tuple(f"{recipe}: {reason}" for recipe, reason in builder.failures.items())
+    return [replace(plain, notes=(*plain.notes, *notes)), *variants]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from onefold.compression.compressor import StepCallback
 from onefold.compression.graph_methods import compress_graph
 from onefold.compression.magnitude_pruning import layer_sensitivity
 from onefold.compression.onnx_metadata import strip_metadata
-from onefold.compression.onnx_module import OnnxModule
+from onefold.compression.onnx_module import BATCH_SIZE, OnnxModule
 from onefold.compression.registry import active_methods, needs_training
 from onefold.compression.requirements import Requirements
 from onefold.serving.export import export, samples_beside
 from onefold.serving.runtime_selection import RuntimeScore
 from onefold.training.distillation import check_class_scores, distilled
 from onefold.training.trained_model import TrainedModel
+from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.records import Metrics, Value
 from onefold.vocabulary.variants import LayerPrecision, Recipe
@@ -49,13 +51,25 @@ class BuiltVariant:
     layers: tuple[LayerPrecision, ...] = ()  # if a precision was chosen for each layer
 
 
+@contextmanager
+def recorded_failure(recipe: Recipe, failures: dict[Recipe, str], *, skip_failures: bool) -> Iterator[None]:
+    """Record why the variant of a recipe cannot be built; raises the ModelError unless failures are skipped."""
+    try:
+        yield
+    except ModelError as error:
+        if not skip_failures:
+            raise
+        failures[recipe] = str(error)
+
+
 class VariantBuilder:
     """Build variants of a trained network.
 
-    Quantization-aware training follows where quantization costs more than `max_metric_loss` of the metric. Metrics are
-    those of `score`, by default on the validation data. `requirements` direct methods that can choose how far to go.
-    `report` receives progress messages. `distill` is the weight of the uncompressed network's class scores in the loss
-    of fine-tuning; raises ModelError for a network without them.
+    Quantization-aware training follows where quantization alone costs more than `max_metric_loss` of the metric,
+    against the unquantized network of the same recipe. Metrics are those of `score`, by default on the validation data.
+    `requirements` direct methods that can choose how far to go. `report` receives progress messages. `distill` is the
+    weight of the uncompressed network's class scores in the loss of fine-tuning; raises ModelError for a network
+    without them.
     """
 
     def __init__(
@@ -85,6 +99,8 @@ class VariantBuilder:
         self.higher_is_better, self.metric = goal.maximize, goal.metric
         self._networks: dict[Recipe, torch.nn.Module] = {PLAIN: trained.network}
         self._built: dict[Recipe, BuiltVariant] = {}
+        self._unquantized: dict[Recipe, Metrics] = {}  # of networks that are not among the variants
+        self.failures: dict[Recipe, str] = {}  # why a variant was not built
 
     def build(
         self, recipes: Sequence[Recipe], *, skip_failures: bool = False, with_controls: bool = False
@@ -92,7 +108,7 @@ class VariantBuilder:
         """Return the plain model and one variant per recipe; recipes share the networks of their common stages.
 
         Variants `with_controls` have the metrics of a network that was trained as long without compression. Raises
-        ModelError if a variant cannot be built; with `skip_failures` the plain model carries a note instead.
+        ModelError if a variant cannot be built; with `skip_failures` the reason is in `failures` instead.
         """
         plain = self._built[PLAIN] = self._export(self._networks[PLAIN], PLAIN)
         if self.metric not in plain.metrics:
@@ -102,32 +118,44 @@ class VariantBuilder:
         for recipe in recipes:
             if recipe in self._built:
                 continue
-            try:
+            with recorded_failure(recipe, self.failures, skip_failures=skip_failures):
                 variant = self._build(recipe)
                 if with_controls and needs_training(recipe):
                     variant = replace(variant, control=self._control(recipe))
                 self._built[recipe] = variant
-            except ModelError as error:
-                if not skip_failures:
-                    raise
-                plain = self._built[PLAIN] = replace(plain, notes=(*plain.notes, f"{recipe}: {error}"))
-            else:
                 self._report(f"{recipe}: {self.metric} {variant.metrics[self.metric]:.4g}")
         return list(self._built.values())
 
     def _build(self, recipe: Recipe) -> BuiltVariant:
-        """Build a variant; train it with fake quantization if it loses too much, and keep the better of the two."""
+        """Build a variant; train it with fake quantization if that alone costs too much, and keep the better one."""
         network = self._network(recipe)
         variant = self._export(network, recipe)
         supports = any(method.compressor.supports_aware_training for method, _ in active_methods(recipe))
-        if not supports or self._loss(variant) <= self._max_metric_loss:
+        if not supports or math.isinf(self._max_metric_loss):
             return variant
-        before = variant.metrics[self.metric]
-        self._report(f"{recipe}: {self.metric} drops to {before:.4g}; training with fake quantization")
+        before, exact = variant.metrics[self.metric], self._metrics_before_quantization(recipe)[self.metric]
+        if (exact - before) * (1 if self.higher_is_better else -1) <= self._max_metric_loss:
+            return variant
+        self._report(f"{recipe}: {self.metric} drops from {exact:.4g} to {before:.4g}; training with fake quantization")
         retrained = self._export(self._train_aware(network, recipe), recipe)
         after = retrained.metrics[self.metric]
-        note = f"quantization-aware training changed {self.metric} from {before:.4g} to {after:.4g}"
+        epochs = quantities.count(self._aware_epochs, "epoch")
+        note = f"{epochs} of quantization-aware training changed {self.metric} from {before:.4g} to {after:.4g}"
         return replace(min(variant, retrained, key=self._loss), notes=(note,))
+
+    def _metrics_before_quantization(self, recipe: Recipe) -> Metrics:
+        exact = Recipe.of(
+            {method.parameter: value for method, value in active_methods(recipe) if method.stage != "graph"}
+        )
+        if exact in self._built:
+            return self._built[exact].metrics
+        if exact not in self._unquantized:
+            self._unquantized[exact] = self._export(self._network(recipe), exact).metrics
+        return self._unquantized[exact]
+
+    @property
+    def _aware_epochs(self) -> int:
+        return max(1, self._epochs // 3)
 
     def _network(self, recipe: Recipe) -> torch.nn.Module:
         """Return the network with the methods of a recipe applied that precede the export."""
@@ -158,7 +186,7 @@ class VariantBuilder:
         network = copy.deepcopy(network)
         methods = active_methods(recipe)
         preserve = [method.compressor.preserve(network, value) for method, value in methods if method.stage != "graph"]
-        tuning = self._fine_tuning(max(1, self._epochs // 3), f"{recipe}, quantization-aware")
+        tuning = self._fine_tuning(self._aware_epochs, f"{recipe}, quantization-aware")
         with ExitStack() as simulations:
             for method, _ in methods:
                 simulations.enter_context(method.compressor.simulate(network))
@@ -184,6 +212,11 @@ class VariantBuilder:
     def _loss(self, variant: BuiltVariant) -> float:
         before = self._built[PLAIN].metrics[self.metric]
         return (before - variant.metrics[self.metric]) * (1 if self.higher_is_better else -1)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples at once with which metrics are computed."""
+        return BATCH_SIZE
 
     @property
     def provenance(self) -> Mapping[str, Any]:

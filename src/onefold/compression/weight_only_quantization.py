@@ -36,7 +36,10 @@ class Int4Quantization(DynamicQuantization):
     def compress_onnx(self, source: Path, target: Path, samples: Samples | None) -> tuple[str, ...]:
         """Quantize without calibration; raises ModelError if no linear layer is large enough."""
         with preprocessed(source, "int4") as path:
-            quantize_large_layers(path, path, INT4, "int4")
+            if not quantize_large_layers(path, path, INT4):
+                raise ModelError(
+                    f"the model has no linear layer of at least {MIN_WEIGHTS:,} weights for int4; use int8-weight-only"
+                )
             return super().compress_onnx(path, target, samples)
 
 
@@ -47,22 +50,19 @@ class Int8WeightOnlyQuantization(Int4Quantization):
     """
 
     def compress_onnx(self, source: Path, target: Path, samples: Samples | None) -> tuple[str, ...]:  # noqa: ARG002
-        """Quantize without calibration; raises ModelError if no linear layer is large enough."""
+        """Quantize without calibration; a model without large linear layers stores all of its weights in int8."""
         with preprocessed(source, "int8-weight-only") as path:
-            quantize_large_layers(path, target, INT8, "int8-weight-only")
+            quantize_large_layers(path, target, INT8)
             store_in_int8(target, weighted_operators(target))
         return full_precision_layers(target)
 
 
-def quantize_large_layers(source: Path, target: Path, bits: int, precision: str) -> None:
-    """Write a preprocessed model with all large linear layers in so many bits; raises ModelError if there are none."""
+def quantize_large_layers(source: Path, target: Path, bits: int) -> int:
+    """Write a preprocessed model with all large linear layers in so many bits; return how many there are."""
     import onnx
 
     model = onnx.load(str(source))
     layers = large_linear_layers(model)
-    if not layers:
-        raise ModelError(
-            f"the model has no linear layer of at least {MIN_WEIGHTS:,} weights for {precision}; use int8-dynamic"
-        )
     quantize_linear_layers(model, dict.fromkeys(layers, bits))
     target.write_bytes(model.SerializeToString(deterministic=True))
+    return len(layers)

@@ -56,10 +56,19 @@ def _compression_lines(compression: Mapping[str, Any]) -> Sequence[str]:
     return [
         f"The model is {how}. {share(compression['zeros'])} of its weights are zero.",
         f"`{MODEL}` has {size(compression['file_bytes'])}, and {packed} when it is packed ({encoding}).",
-        "The metrics are those of this file.",
+        f"The metrics are those of this file{_batch_note(compression)}.",
         *heads,
         *(f"| {each['layer']} | {each['precision']} | {share(each['change'])} | {each['why']} |" for each in layers),
     ]
+
+
+def _batch_note(compression: Mapping[str, Any]) -> str:
+    if "metrics_batch_size" not in compression:  # a card of an earlier version
+        return ""
+    note = f", in batches of {compression['metrics_batch_size']}"
+    if compression.get("ranges_by_batch"):
+        note += "; they vary with the batch, whose range of activations is that of the quantization"
+    return note
 
 
 def _device_lines(settings: DeviceSettings) -> Sequence[str]:
