@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -235,6 +236,8 @@ def test_configurations_that_cannot_be_built_are_drawn_again(tmp_path: Path) -> 
     assert {(config.width, config.heads) for config in loose.configs} > {(7, 2)}
     assert (7, 2) not in {(config.width, config.heads) for config in plan.configs}
     assert {len(arm.members) for arm in plan.arms} == {8}
+    assert loose.rejections == ""
+    assert re.fullmatch(r"the workload rejects \d+% of the draws, most often: build\(\) failed: .*", plan.rejections)
     with pytest.raises(Rejected, match=r"build\(\) failed: .*embed_dim must be divisible by num_heads"):
         tunable.check_build(Config(width=7, heads=2, lr=0.01, momentum=0.5))
 
@@ -251,6 +254,8 @@ def plain_function(x: float) -> float:
         ("digits", dict(recipe=Recipe()), "leaves models unchanged"),
         ("digits", dict(recipe=Recipe(precision="int9")), "did you mean 'int8'"),
         ("digits", dict(device="rasberry-pi-4"), "did you mean 'raspberry-pi-4'"),
+        ("digits", dict(recipe=None, server="host", device="raspberry-pi-4"), "leave server out, or give device="),
+        ("digits", dict(recipe=None, options=replace(OPTIONS, fine_tuning_epochs=2)), "leave fine_tuning_epochs out"),
         (plain_function, {}, "a function has no model"),
         ("digits", dict(sede=4), "did you mean 'seed'"),
     ],
