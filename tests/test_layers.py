@@ -57,7 +57,12 @@ ORCHESTRATION = {
     "training.api",
     "training.calls",
 }
-ABOVE_STUDY = {"impact_analysis.api", "impact_analysis.model_analysis"}  # an impact analysis runs a study
+ABOVE_STUDY = {  # an impact analysis runs a study
+    "impact_analysis.api",
+    "impact_analysis.architecture_costs",
+    "impact_analysis.architecture_records",
+    "impact_analysis.model_analysis",
+}
 
 HOMES = {
     "alembic": {"store"},

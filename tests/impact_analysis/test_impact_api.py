@@ -159,6 +159,23 @@ def test_the_repeatability_of_measurements_is_recorded(result: ImpactResult) -> 
         assert all(0 <= rsd["latency_s"] < 5 for rsd in model.repeatability.values())
 
 
+def test_models_of_one_architecture_differ_in_no_cost_of_serving(result: ImpactResult) -> None:
+    evidence = result.findings.evidence
+    by_architecture: dict[tuple[Any, Any], list[Any]] = {}
+    for model in evidence.models.values():
+        by_architecture.setdefault((model.config.filters, model.config.hidden), []).append(model)
+    assert any(len(models) > 1 for models in by_architecture.values())
+    for name in ("latency_s", "energy_j", "memory_bytes", "size_bytes"):
+        for models in by_architecture.values():
+            for form in ("plain", "compressed"):
+                assert len({model.form(form)[name] for model in models if model.form(form)}) <= 1  # type: ignore[arg-type]
+        effects = [effect for effect in result.findings.effects if (effect.arm, effect.property) == ("fix lr", name)]
+        assert effects
+        assert all(effect.paired.n and not effect.paired.differing for effect in effects)
+    pruned = [model.compressed["encoded_bytes"] for model in evidence.models.values() if model.compressed]
+    assert len(set(pruned)) > len(by_architecture)  # zeros lie elsewhere in each
+
+
 def test_the_report_is_written(result: ImpactResult) -> None:
     assert result.report.read_text().startswith("<!")
     figures = json.loads(result.figures.read_text())

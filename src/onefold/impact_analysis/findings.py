@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from onefold.impact_analysis.spread_test import SpreadComparison, compare_spread
 from onefold.vocabulary.space import Parameter
 
 SIGNIFICANCE_LEVEL = 0.05
+REPEATABILITY_LIMIT = 1.96 * 2**0.5  # standard deviations: of the difference between two measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def _effect(evidence: ImpactMeasurements, arm: str, prop: Property, form: Form, 
         compared=compare_samples(own, baseline),
         p_adjusted=None,
         medians=bootstrap_interval(_median_difference, own, baseline, seed=seed),
-        paired=compare_pairs(sample, counterparts),
+        paired=compare_pairs(sample, counterparts, repeatability_limit=repeatability_limit(evidence, prop.name, form)),
         paired_p_adjusted=None,
         change=bootstrap_interval(_median, relative_difference(sample, counterparts), seed=seed) if pairs else None,
         trend=_trend(evidence, arm, prop.name, form),
@@ -215,7 +217,16 @@ def _trend(evidence: ImpactMeasurements, arm: str, name: str, form: Form) -> Pai
     pairs = [pair for pair in evidence.paired_models(arm, form) if all(fixed[0] in model.config for model in pair)]
     ordered = [sorted(pair, key=lambda model: axis.coordinate(model.config) or 0.0) for pair in pairs]
     smaller, larger = ([pair[side].form(form)[name] for pair in ordered] for side in (0, 1))
-    return compare_pairs(larger, smaller)
+    return compare_pairs(larger, smaller, repeatability_limit=repeatability_limit(evidence, name, form))
+
+
+def repeatability_limit(evidence: ImpactMeasurements, name: str, form: Form) -> float:
+    """Return the relative difference that 95 % of the repeated measurements of one model stay below (ISO 5725).
+
+    It is 0 for what is counted.
+    """
+    known = [rsd for model in evidence.models.values() if name in (rsd := model.repeatability.get(form, {}))]
+    return REPEATABILITY_LIMIT * median(rsd[name] for rsd in known) if known else 0.0
 
 
 def _is_ordered(parameter: Parameter) -> bool:
