@@ -14,7 +14,7 @@ multiple testing, bootstrap confidence intervals, correlations, and the importan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -42,6 +42,7 @@ from onefold.impact_analysis.spread_test import SpreadComparison, compare_spread
 from onefold.vocabulary.space import Parameter
 
 SIGNIFICANCE_LEVEL = 0.05
+MIN_PAIRS = 2  # that must agree for a hyperparameter to be without effect
 REPEATABILITY_LIMIT = 1.96 * 2**0.5  # standard deviations: of the difference between two measurements
 
 
@@ -138,7 +139,7 @@ def findings(evidence: ImpactMeasurements, *, seed: int = 0) -> Findings:
             form: correlations({prop.name: values(evidence.best_models(form=form), prop.name, form) for prop in usable})
             for form in forms
         },
-        importance={form: _importances(evidence, usable, form, seed) for form in forms},
+        importance={form: _importances(evidence, usable, form, seed, effects) for form in forms},
         skipped=skipped,
     )
 
@@ -292,12 +293,18 @@ def _distributions(evidence: ImpactMeasurements, properties: list[Property]) -> 
 
 
 def _importances(
-    evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int
+    evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int, effects: Sequence[Effect]
 ) -> Mapping[str, Importance]:
     """Return the importance for every property; costs on a log scale, since hyperparameters multiply them.
 
-    The metric of plain models is taken after the first rung, where all trials have one.
+    The metric of plain models is taken after the first rung, where all trials have one. Hyperparameters whose pairs
+    do not differ have no share.
     """
+    unchanged = {
+        (effect.property, *evidence.arm(effect.arm).fixed)
+        for effect in effects
+        if effect.form == form and effect.paired.n >= MIN_PAIRS and not effect.paired.differing
+    }
     models = [model for model in evidence.models.values() if model.form(form)]
     by_property = {}
     for prop in properties:
@@ -306,5 +313,6 @@ def _importances(
             configs, numbers = [evidence.configs[trial] for trial in evidence.scores], list(evidence.scores.values())
         if prop.name != evidence.metric:
             numbers = np.log(numbers).tolist()
-        by_property[prop.name] = importance(configs, numbers, evidence.space, seed=seed)
+        excluded = [name for name in evidence.space.parameters if (prop.name, name) in unchanged]
+        by_property[prop.name] = importance(configs, numbers, evidence.space, seed=seed, without_effect=excluded)
     return by_property
