@@ -217,6 +217,7 @@ def recompute(result: Any) -> Agreement:
             ]
         )
         differences = np.round(np.log(ratios), 12)
+        differences[np.abs(differences) <= _repeatability_limit(evidence, effect)] = 0
         kinds["unpaired"].append((effect.p_adjusted, _mann_whitney(values, baseline_values)))
         kinds["paired"].append((effect.paired_p_adjusted, _signed_rank(differences[differences != 0])))
         if effect.trend is not None:
@@ -253,6 +254,13 @@ def recompute(result: Any) -> Agreement:
         len(pairs),
         max(abs(a - b) for a, b in pairs),
     )
+
+
+def _repeatability_limit(evidence: Any, effect: Any) -> float:
+    """Return the difference within which two measurements of one model lie (ISO 5725); 0 for what is counted."""
+    spreads = [model.repeatability.get(effect.form, {}) for model in evidence.models.values()]
+    known = [spread[effect.property] for spread in spreads if effect.property in spread]
+    return 1.96 * math.sqrt(2) * float(np.median(known)) if known else 0.0
 
 
 def _mann_whitney(values: Any, others: Any) -> float:

@@ -59,8 +59,13 @@ ORCHESTRATION = {
     "training.api",
     "training.calls",
 }
-# An impact analysis and a comparison of strategies run studies.
-ABOVE_STUDY = {"baselines.tuning_comparison", "impact_analysis.api", "impact_analysis.model_analysis"}
+ABOVE_STUDY = {  # an impact analysis and a comparison of strategies run studies
+    "baselines.tuning_comparison",
+    "impact_analysis.api",
+    "impact_analysis.architecture_costs",
+    "impact_analysis.architecture_records",
+    "impact_analysis.model_analysis",
+}
 
 HOMES = {
     "ai_edge_litert": {"agent"},

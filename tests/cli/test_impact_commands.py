@@ -43,6 +43,10 @@ def here(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Path:
     """A folder with a workload, and a home with a calibrated host."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "mine.py").write_text(WORKLOAD)
+    broken = WORKLOAD.replace("Mine", "Broken").replace(
+        "(self, config):", "(self, config):\n        raise ValueError('no')"
+    )
+    (folder / "broken.py").write_text(broken)
     shutil.copytree(calibrated, folder / "home" / "devices")
     return folder
 
@@ -106,6 +110,13 @@ def test_several_workloads_are_shown_side_by_side(here: Path, text: str) -> None
             "--max-epochs must be at least 10, the largest value",
         ),
         (("mine.py", "--precision", "int9"), "did you mean 'int8'"),
+        (("mine.py", "--plain", "--sparsity", "0.8"), "leave out either --plain or --sparsity"),
+        (("mine.py", "--plain", "--fine-tuning-epochs", "2"), "leave out either --plain or --fine-tuning-epochs"),
+        (
+            ("mine.py", "--plain", "--server", "host", "--device", "raspberry-pi-4"),
+            "leave --server out, or measure them on --device host",
+        ),
+        (("mine.py", "broken.py"), "the workload broken cannot be analyzed: tune all: the workload rejects every"),
     ],
 )
 def test_mistakes_are_answered_with_one_line(here: Path, words: tuple[str, ...], complaint: str) -> None:
@@ -114,6 +125,7 @@ def test_mistakes_are_answered_with_one_line(here: Path, words: tuple[str, ...],
     assert answer.returncode == 2
     assert "Traceback" not in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
+    assert "arms; " not in answer.stdout  # nothing has begun
 
 
 @pytest.mark.slow

@@ -422,6 +422,17 @@ def test_constant_properties_have_no_effect() -> None:
     assert given.importance["plain"]["flops"].explained is None
 
 
+def test_pairs_that_differ_by_no_more_than_the_repeatability_are_ties() -> None:
+    usual = evidence()
+    models = {
+        trial: replace(model, repeatability={"plain": {"latency_s": 1e3}}) for trial, model in usual.models.items()
+    }
+    given = findings(replace(usual, models=models))
+    for row in (effect for effect in given.effects if effect.property == "latency_s"):
+        assert bool(row.paired.differing) == (row.form == "compressed")
+        assert row.trend is None or bool(row.trend.differing) == (row.form == "compressed")
+
+
 # Advice.
 
 FILTERS = Space(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -158,6 +159,23 @@ def test_the_repeatability_of_measurements_is_recorded(result: ImpactResult) -> 
         assert all(0 <= rsd["latency_s"] < 5 for rsd in model.repeatability.values())
 
 
+def test_models_of_one_architecture_differ_in_no_cost_of_serving(result: ImpactResult) -> None:
+    evidence = result.findings.evidence
+    by_architecture: dict[tuple[Any, Any], list[Any]] = {}
+    for model in evidence.models.values():
+        by_architecture.setdefault((model.config.filters, model.config.hidden), []).append(model)
+    assert any(len(models) > 1 for models in by_architecture.values())
+    for name in ("latency_s", "energy_j", "memory_bytes", "size_bytes"):
+        for models in by_architecture.values():
+            for form in ("plain", "compressed"):
+                assert len({model.form(form)[name] for model in models if model.form(form)}) <= 1  # type: ignore[arg-type]
+        effects = [effect for effect in result.findings.effects if (effect.arm, effect.property) == ("fix lr", name)]
+        assert effects
+        assert all(effect.paired.n and not effect.paired.differing for effect in effects)
+    pruned = [model.compressed["encoded_bytes"] for model in evidence.models.values() if model.compressed]
+    assert len(set(pruned)) > len(by_architecture)  # zeros lie elsewhere in each
+
+
 def test_the_report_is_written(result: ImpactResult) -> None:
     assert result.report.read_text().startswith("<!")
     figures = json.loads(result.figures.read_text())
@@ -235,6 +253,8 @@ def test_configurations_that_cannot_be_built_are_drawn_again(tmp_path: Path) -> 
     assert {(config.width, config.heads) for config in loose.configs} > {(7, 2)}
     assert (7, 2) not in {(config.width, config.heads) for config in plan.configs}
     assert {len(arm.members) for arm in plan.arms} == {8}
+    assert loose.rejections == ""
+    assert re.fullmatch(r"the workload rejects \d+% of the draws, most often: build\(\) failed: .*", plan.rejections)
     with pytest.raises(Rejected, match=r"build\(\) failed: .*embed_dim must be divisible by num_heads"):
         tunable.check_build(Config(width=7, heads=2, lr=0.01, momentum=0.5))
 
@@ -251,6 +271,8 @@ def plain_function(x: float) -> float:
         ("digits", dict(recipe=Recipe()), "leaves models unchanged"),
         ("digits", dict(recipe=Recipe(precision="int9")), "did you mean 'int8'"),
         ("digits", dict(device="rasberry-pi-4"), "did you mean 'raspberry-pi-4'"),
+        ("digits", dict(recipe=None, server="host", device="raspberry-pi-4"), "leave server out, or give device="),
+        ("digits", dict(recipe=None, options=replace(OPTIONS, fine_tuning_epochs=2)), "leave fine_tuning_epochs out"),
         (plain_function, {}, "a function has no model"),
         ("digits", dict(sede=4), "did you mean 'seed'"),
     ],

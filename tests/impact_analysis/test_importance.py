@@ -72,6 +72,36 @@ def test_the_values_of_a_conditional_hyperparameter_can_matter() -> None:
     assert result.of("momentum").share + result.of("momentum", "optimizer").share > 0.8
 
 
+def test_a_conditional_hyperparameter_that_is_seldom_active_has_no_share() -> None:
+    active = [config for config in drawn(200) if "momentum" in config]
+    others = [config for config in drawn(200) if "momentum" not in config]
+    for count in (1, 4, 9):
+        configs = active[:count] + others[:13]
+        result = importance(configs, [config.get("momentum", 0.45) for config in configs], SPACE)
+        assert result.of("momentum").share == 0
+        assert all(share.share == 0 for share in result.pairs if "momentum" in share.parameters)
+
+
+def test_a_hyperparameter_without_effect_seldom_has_a_share() -> None:
+    space = Space(width=Int(1, 64), lr=Float(0, 1), decay=Float(0, 1), rate=Float(0, 1))
+    shares = []
+    for seed in range(10):
+        rng = random.Random(seed)
+        configs = [space.draw(rng) for _ in range(17)]
+        result = importance(configs, [config.width + rng.gauss(0, 20) for config in configs], space, trees=16)
+        shares += [result.of(name).share for name in ("lr", "decay", "rate")]
+    assert sum(share > 0 for share in shares) <= 0.2 * len(shares)
+
+
+def test_what_is_known_to_have_no_effect_has_no_share() -> None:
+    configs = drawn(60)
+    values = [float(config.width) for config in configs]
+    assert importance(configs, values, SPACE).singles[0].parameters == ("width",)
+    result = importance(configs, values, SPACE, without_effect=["width"])
+    assert result.of("width").share == 0
+    assert len(result.singles) == 5
+
+
 def test_a_range_is_analyzed_on_its_sampling_scale() -> None:
     space = Space(lr=Float(1e-4, 1e-1, log=True), other=Float(0, 1))
     configs = drawn(150, space)

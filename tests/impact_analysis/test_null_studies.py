@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from onefold.impact_analysis import Findings, bootstrap_interval, findings, importance
+from onefold.impact_analysis import Findings, advice, bootstrap_interval, findings, importance
 from onefold.testing.simulated_impact import has_effect, simulated_impact
 
 NULLS = range(20, 40)
@@ -58,3 +58,26 @@ def test_no_effect_is_claimed_for_a_hyperparameter_that_cannot_have_one(seed: in
             assert effect is not None
             assert effect.paired.n > 0
             assert (effect.paired.differing, effect.is_significant) == (0, False)
+
+
+@pytest.mark.parametrize("trials", [3, 4])
+def test_small_studies_advise_to_tune_nothing_that_cannot_matter(trials: int) -> None:
+    """Momentum is active in a third of the configurations, and every other value is seen once or twice."""
+    for seed in range(4):
+        given = findings(simulated_impact(trials=trials, best=2, seed=seed, null=False))
+        worth = next(part.answers for part in advice(given) if part.question == "What is worth tuning?")
+        for line in worth:
+            if line.startswith(("For size:", "For FLOPs:")):
+                assert not [name for name in IRRELEVANT if f"{name} (" in line or f"{name} adds" in line]
+        for name in ("size_bytes", "flops"):
+            known = given.importance["plain"][name]
+            for arm in given.evidence.arms:
+                effect = given.effect(arm.name, name)
+                if set(arm.fixed) & set(IRRELEVANT) and len(arm.fixed) == 1 and effect and effect.paired.n > 1:
+                    assert known.of(*arm.fixed).share == 0
+
+
+def test_null_studies_with_a_conditional_hyperparameter_advise_to_tune_nothing() -> None:
+    answers = [part for seed in NULLS for part in advice(findings_of(seed, null=True))]
+    worth = [line for part in answers if part.question == "What is worth tuning?" for line in part.answers]
+    assert sum("(" in line.split(".")[0] for line in worth if line.startswith("For accuracy")) <= MAX_FALSE

@@ -65,3 +65,11 @@ def test_invalid_pairs_are_rejected() -> None:
         compare_pairs([1.0, 2.0], [1.0])
     with pytest.raises(InputError, match="above 0"):
         compare_pairs([1.0, 0.0], [1.0, 1.0])
+
+
+def test_differences_within_the_repeatability_are_ties() -> None:
+    sample, counterparts = [1.02, 1.03, 0.99, 1.5, 1.4], [1.0] * 5
+    result = compare_pairs(sample, counterparts, repeatability_limit=0.05)
+    assert (result.n, result.differing, result.delta) == (5, 2, 0.4)
+    assert result.p == compare_pairs([1.5, 1.4], [1.0, 1.0]).p
+    assert compare_pairs(sample, counterparts).differing == 5

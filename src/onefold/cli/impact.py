@@ -31,7 +31,7 @@ from onefold.vocabulary.quantities import parse_bytes
 from onefold.vocabulary.records import Value
 
 if TYPE_CHECKING:
-    from onefold.impact_analysis.api import ImpactResult
+    from onefold.impact_analysis.api import ImpactOptions, ImpactResult
 
 WorkloadsArgument = Annotated[
     list[str],
@@ -44,6 +44,7 @@ PAPER_SETTINGS: dict[str, Value] = {"sparsity": 0.8, "precision": "int8"}
 
 
 def impact(
+    context: typer.Context,
     workloads: WorkloadsArgument,
     settings: Mapping[str, Value],
     trials: Annotated[int, typer.Option(help="Configurations per arm")] = 30,
@@ -82,14 +83,19 @@ def impact(
 
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise InputError(f"the report cannot be written to {output}; give a file in an existing folder")
+    if plain:
+        _check_plain(context, (*settings, "server", "fine_tuning_epochs"), server)
     home_folder = Home(home)
+    options = api.ImpactOptions(trials, best, max_epochs, min_data, fine_tuning_epochs)
     tunables = [Tunable(workload) for workload in workloads]
     if len({tunable.name for tunable in tunables}) < len(tunables):
         raise InputError(f"workloads are compared by name, but {', '.join(workloads)} share one; rename one of them")
     name = name or api.default_name(tunables, home_folder)
+    names = [f"{name}-{tunable.name}" if len(tunables) > 1 else name for tunable in tunables]
+    if len(tunables) > 1:
+        _check_workloads(tunables, names, options, seed, home_folder)
     results = []
-    for tunable in tunables:
-        study_name = f"{name}-{tunable.name}" if len(tunables) > 1 else name
+    for tunable, study_name in zip(tunables, names):
         display: Display | None = None if as_json else display_for(out, tunable.objective)
         try:
             with display or nullcontext():
@@ -98,7 +104,7 @@ def impact(
                     device=device,
                     server=server,
                     recipe=None if plain else recipe_of_settings(settings),
-                    options=api.ImpactOptions(trials, best, max_epochs, min_data, fine_tuning_epochs),
+                    options=options,
                     parallelism=ParallelismOptions(
                         parallel=parallel,
                         threads=threads,
@@ -127,6 +133,33 @@ def impact(
         _write(output, results[0].report.read_text(encoding="utf-8"))
     if as_json:
         print_report(ImpactReport(results[0].findings), as_json=True)
+
+
+def _check_plain(context: typer.Context, names: Sequence[str], server: str | None) -> None:
+    """Raise InputError for options that have no meaning without compression."""
+    given = [name for name in names if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"]
+    if not given:
+        return
+    listed = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    if server is not None:
+        raise InputError(
+            f"--plain analyzes plain models only, on --device; leave {listed} out, or measure them on --device {server}"
+        )
+    raise InputError(f"--plain analyzes models without compression; leave out either --plain or {listed}")
+
+
+def _check_workloads(
+    tunables: Sequence[Tunable], names: Sequence[str], options: ImpactOptions, seed: int, home: Home
+) -> None:
+    """Raise InputError, which names the workload, if one of several cannot be analyzed, before the first begins."""
+    from onefold.impact_analysis.api import plan_analysis
+
+    options.check()
+    for tunable, name in zip(tunables, names):
+        try:
+            plan_analysis(tunable, options, seed=seed, name=name, home=home)
+        except InputError as error:
+            raise InputError(f"the workload {tunable.name} cannot be analyzed: {error}") from error
 
 
 def _compare(results: Sequence[ImpactResult], page: Path, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from statistics import median
 
 from onefold.impact_analysis.correlation import Correlations
 from onefold.impact_analysis.findings import SIGNIFICANCE_LEVEL, Effect, Findings, is_significant
-from onefold.impact_analysis.importance import Importance
+from onefold.impact_analysis.importance import MIN_CONFIGURATIONS, Importance
 from onefold.impact_analysis.model_measurements import Form, MeasuredModel, Property
 from onefold.impact_analysis.paired_comparison import smallest_p
 
@@ -17,6 +17,7 @@ SIMILAR_METRIC = 0.01  # relative loss of the metric that most users accept
 MUCH_CHEAPER = 1.2  # cost ratio that justifies another choice
 STRONG_CORRELATION, WEAK_CORRELATION = 0.9, 0.6  # rank correlations
 MIN_CORRELATED_MODELS = 5
+COUNTED = ("size_bytes", "flops", "useful_flops")  # of an architecture, without noise: one pair that differs is proof
 _REDUNDANT = ("useful_flops",)  # equal to the FLOPs in plain models
 
 
@@ -42,7 +43,16 @@ def advice(findings: Findings) -> tuple[Advice, ...]:
 
 def is_trusted(importance: Importance) -> bool:
     """Return whether configurations predict a property well enough for its shares to be trusted."""
-    return importance.explained is not None and importance.explained >= MIN_EXPLAINED
+    enough = importance.n >= MIN_CONFIGURATIONS
+    return enough and importance.explained is not None and importance.explained >= MIN_EXPLAINED
+
+
+def is_confirmed(findings: Findings, name: str, prop: Property) -> bool:
+    """Return whether the pairs of a hyperparameter differ in a property: significantly, unless that is counted."""
+    effect = findings.effect(f"fix {name}", prop.name)
+    if effect is None:
+        return False
+    return effect.is_significant or (prop.name in COUNTED and bool(effect.paired.differing))
 
 
 def _worth_tuning(findings: Findings) -> list[str]:
@@ -54,10 +64,19 @@ def _worth_tuning(findings: Findings) -> list[str]:
         if not is_trusted(importance):
             lines.append(f"{prop.title}: too few models, or no hyperparameter affects it: {_explained(importance)}.")
             continue
+        confirmed = {
+            name for (name,) in (share.parameters for share in importance.singles) if is_confirmed(findings, name, prop)
+        }
         named = [
-            f"{share.parameters[0]} ({share.share:.0%})" for share in importance.singles if share.share >= MIN_SHARE
+            f"{share.parameters[0]} ({share.share:.0%})"
+            for share in importance.singles
+            if share.share >= MIN_SHARE and share.parameters[0] in confirmed
         ]
-        pairs = [share for share in importance.pairs[:1] if share.share >= MIN_SHARE]
+        pairs = [
+            share
+            for share in importance.pairs[:1]
+            if share.share >= MIN_SHARE and confirmed.issuperset(share.parameters)
+        ]
         interaction = (
             f"; the interaction of {' and '.join(pairs[0].parameters)} adds {pairs[0].share:.0%}" if pairs else ""
         )
@@ -66,13 +85,19 @@ def _worth_tuning(findings: Findings) -> list[str]:
         trends = [trend_text(effect) for effect in relevant if is_significant(effect.trend_p_adjusted)]
         effects = f". Held at its default: {'; '.join(fixed)}" if fixed else ""
         effects += f". It {' and '.join(trends)}" if trends else ""
-        lines.append(f"For {prop.title}: {', '.join(named) or 'no single hyperparameter'}{interaction}{effects}.")
+        lines.append(
+            f"For {prop.title}: {', '.join(named) or 'no hyperparameter that the pairs confirm'}{interaction}{effects}."
+        )
     return lines
 
 
 def _left_at_default(findings: Findings) -> list[str]:
     """Name hyperparameters whose arm differs significantly in no property, and that explain little of any."""
-    importances = [importance for importance in findings.importance["plain"].values() if is_trusted(importance)]
+    importances = {
+        prop: importance
+        for prop in findings.evidence.properties
+        if (importance := findings.importance["plain"].get(prop.name)) is not None and is_trusted(importance)
+    }
     unimportant, has_tests = [], False
     for arm in findings.evidence.arms:
         effects = [effect for effect in findings.effects if effect.arm == arm.name and effect.paired.n]
@@ -80,7 +105,10 @@ def _left_at_default(findings: Findings) -> list[str]:
             continue
         has_tests = True
         changes = any(effect.is_significant for effect in effects)
-        explains = any(importance.of(arm.fixed[0]).share >= MIN_SHARE for importance in importances)
+        explains = any(
+            importance.of(arm.fixed[0]).share >= MIN_SHARE and is_confirmed(findings, arm.fixed[0], prop)
+            for prop, importance in importances.items()
+        )
         if not changes and not explains:
             unimportant.append(arm.fixed[0])
     count = len(findings.evidence.best_models())

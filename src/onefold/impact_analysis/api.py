@@ -21,7 +21,7 @@ from onefold.compression.registry import check_recipe
 from onefold.device import Device
 from onefold.device.catalog import HOST
 from onefold.device.host import find_device
-from onefold.impact_analysis import Advice, Findings, advice, plan_arms
+from onefold.impact_analysis import Advice, ArmPlan, Findings, advice, plan_arms
 from onefold.impact_analysis.model_analysis import FIGURES, PAGE, ModelAnalysis
 from onefold.store.home import Home, free_name
 from onefold.study.events import OnEvent, StageStarted, StudyProgress
@@ -136,33 +136,23 @@ def impact(
     """
     options = options or ImpactOptions()
     options.check()
-    if recipe is not None:
+    if recipe is None:
+        _check_plain(server, options)
+    else:
         check_recipe(recipe)
         if recipe.is_plain:
             raise InputError("the recipe leaves models unchanged; set a compression method, or pass recipe=None")
     tunable = workload if isinstance(workload, Tunable) else Tunable(workload)
-    if tunable.workload is None:
-        raise InputError("a function has no model whose properties can be measured; give a workload")
     home = home if isinstance(home, Home) else Home(home)
-    max_epochs = options.full_epochs(tunable.space)
     target = device if isinstance(device, Device) else find_device(device, home.devices)
     plain_target = find_device(server, home.devices) if isinstance(server, str) else server
-    plan = plan_arms(tunable.space, options.trials, seed=seed, check=tunable.check_build)
-    goal = tunable.objective.goals[0]
-    search = SearchOptions(
-        "random",
-        "top-k",
-        options.best,
-        first=plan.configs,
-        arms=[arm.members for arm in plan.arms],
-        pairs=[arm.pairs for arm in plan.arms],
-    )
-    budget = Budget(trials=len(plan.configs), kind="multi", max_epochs=max_epochs, min_data=options.min_data)
-    study = _open_study(name, home, tunable, search, budget, on_event) or Study(
+    planned = plan_analysis(tunable, options, seed=seed, name=name, home=home)
+    plan, goal = planned.arms, tunable.objective.goals[0]
+    study = _open_study(planned, home, tunable, on_event) or Study(
         tunable,
         objective=Objective(maximize=goal.metric) if goal.maximize else Objective(minimize=goal.metric),
-        budget=budget,
-        search=search,
+        budget=planned.budget,
+        search=planned.search,
         parallelism=parallelism,
         knobs=knobs,
         seed=seed,
@@ -173,6 +163,7 @@ def impact(
     shared = plan.total_trials - len(plan.configs)
     message = (
         f"{plan.total_trials} trials in {len(plan.arms)} arms; {shared} are shared, {len(plan.configs)} are trained"
+        f"{f'; {plan.rejections}' if plan.rejections else ''}"
     )
     study.on_event(StageStarted(lambda: StudyProgress(study.name), message))
     if study.record.state is not StudyState.DONE:
@@ -181,10 +172,57 @@ def impact(
     return ImpactResult(study.name, models.run(), study.folder / PAGE, study.folder / FIGURES)
 
 
-def _open_study(
-    name: str | None, home: Home, tunable: Tunable, search: SearchOptions, budget: Budget, on_event: OnEvent | None
-) -> Study | None:
-    """Return the stored study of that name, if there is one; raises InputError if it differs in arms or budget."""
+@dataclass(frozen=True, slots=True)
+class PlannedAnalysis:
+    """What is decided before an analysis begins: its arms, search and budget, and the stored study that continues."""
+
+    arms: ArmPlan
+    search: SearchOptions
+    budget: Budget
+    stored: str | None  # name of the study
+
+
+def plan_analysis(
+    tunable: Tunable, options: ImpactOptions, *, seed: int = 0, name: str | None = None, home: Home
+) -> PlannedAnalysis:
+    """Draw the configurations of an analysis and build the model of each; nothing is trained.
+
+    Raises InputError if the workload is a function, if it accepts no configuration of an arm, such as that of its
+    defaults, or if a study of that name has other options.
+    """
+    if tunable.workload is None:
+        raise InputError("a function has no model whose properties can be measured; give a workload")
+    max_epochs = options.full_epochs(tunable.space)
+    plan = plan_arms(tunable.space, options.trials, seed=seed, check=tunable.check_build)
+    search = SearchOptions(
+        "random",
+        "top-k",
+        options.best,
+        first=plan.configs,
+        arms=[arm.members for arm in plan.arms],
+        pairs=[arm.pairs for arm in plan.arms],
+    )
+    budget = Budget(trials=len(plan.configs), kind="multi", max_epochs=max_epochs, min_data=options.min_data)
+    return PlannedAnalysis(plan, search, budget, _stored_study(name, home, search, budget))
+
+
+def _check_plain(server: str | Device | None, options: ImpactOptions) -> None:
+    """Raise InputError for arguments that have no meaning without compression."""
+    if server is not None:
+        given = server if isinstance(server, str) else server.name
+        raise InputError(
+            "with recipe=None there are only plain models, which are measured on device; leave server out, or give "
+            f'device="{given}" instead of server="{given}"'
+        )
+    if options.fine_tuning_epochs != ImpactOptions().fine_tuning_epochs:
+        raise InputError(
+            "with recipe=None there is no pruning that fine-tuning could follow; leave fine_tuning_epochs out, got "
+            f"{options.fine_tuning_epochs}"
+        )
+
+
+def _stored_study(name: str | None, home: Home, search: SearchOptions, budget: Budget) -> str | None:
+    """Return the name if there is a stored study of it; raises InputError if that differs in arms or budget."""
     with closing(home.store()) as store:
         record = next((record for record in store.studies() if record.name == name), None)
     if record is None:
@@ -198,7 +236,13 @@ def _open_study(
             f"there is a study {record.name!r} already, with other arms or another budget; use its options, or choose "
             "another name"
         )
-    return Study.open(record.name, home=home, workload=tunable.reference or tunable.workload, on_event=on_event)
+    return record.name
+
+
+def _open_study(planned: PlannedAnalysis, home: Home, tunable: Tunable, on_event: OnEvent | None) -> Study | None:
+    if planned.stored is None:
+        return None
+    return Study.open(planned.stored, home=home, workload=tunable.reference or tunable.workload, on_event=on_event)
 
 
 def default_name(tunables: Sequence[Tunable], home: Home) -> str:

@@ -12,6 +12,7 @@ what is fixed rather than by sampling noise. Configurations from one draw are co
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,6 +51,7 @@ class ArmPlan:
 
     configs: tuple[Config, ...]
     arms: tuple[Arm, ...]
+    rejections: str = ""  # how many of the configurations that were drawn are invalid, and a reason; empty if none is
 
     @property
     def total_trials(self) -> int:
@@ -92,7 +94,7 @@ def plan_arms(
             arms.append(Arm(name, kind, fixed, members))
         else:
             arms.append(Arm(name, kind, fixed, members, tuple(by_draw.get(draw, -1) for draw in sample.values())))
-    return ArmPlan(tuple(known), tuple(arms))
+    return ArmPlan(tuple(known), tuple(arms), sampler.rejections)
 
 
 def compared_pairs(arm: Arm, ranking: Sequence[int], count: int) -> tuple[tuple[int, int], ...]:
@@ -143,6 +145,15 @@ class _Sampler:
             else:
                 break
         return sample
+
+    @property
+    def rejections(self) -> str:
+        """Describe how many of the configurations were rejected, and the most frequent reason; empty if none was."""
+        rejected = Counter(reason for reason in self.reasons.values() if reason is not None)
+        if not rejected:
+            return ""
+        share = rejected.total() / len(self.reasons)
+        return f"the workload rejects {share:.0%} of the draws, most often: {rejected.most_common(1)[0][0]}"
 
     def _is_valid(self, config: Config) -> bool:
         if config not in self.reasons:

@@ -14,8 +14,9 @@ multiple testing, bootstrap confidence intervals, correlations, and the importan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -41,6 +42,8 @@ from onefold.impact_analysis.spread_test import SpreadComparison, compare_spread
 from onefold.vocabulary.space import Parameter
 
 SIGNIFICANCE_LEVEL = 0.05
+MIN_PAIRS = 2  # that must agree for a hyperparameter to be without effect
+REPEATABILITY_LIMIT = 1.96 * 2**0.5  # standard deviations: of the difference between two measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ def findings(evidence: ImpactMeasurements, *, seed: int = 0) -> Findings:
             form: correlations({prop.name: values(evidence.best_models(form=form), prop.name, form) for prop in usable})
             for form in forms
         },
-        importance={form: _importances(evidence, usable, form, seed) for form in forms},
+        importance={form: _importances(evidence, usable, form, seed, effects) for form in forms},
         skipped=skipped,
     )
 
@@ -197,7 +200,7 @@ def _effect(evidence: ImpactMeasurements, arm: str, prop: Property, form: Form, 
         compared=compare_samples(own, baseline),
         p_adjusted=None,
         medians=bootstrap_interval(_median_difference, own, baseline, seed=seed),
-        paired=compare_pairs(sample, counterparts),
+        paired=compare_pairs(sample, counterparts, repeatability_limit=repeatability_limit(evidence, prop.name, form)),
         paired_p_adjusted=None,
         change=bootstrap_interval(_median, relative_difference(sample, counterparts), seed=seed) if pairs else None,
         trend=_trend(evidence, arm, prop.name, form),
@@ -215,7 +218,16 @@ def _trend(evidence: ImpactMeasurements, arm: str, name: str, form: Form) -> Pai
     pairs = [pair for pair in evidence.paired_models(arm, form) if all(fixed[0] in model.config for model in pair)]
     ordered = [sorted(pair, key=lambda model: axis.coordinate(model.config) or 0.0) for pair in pairs]
     smaller, larger = ([pair[side].form(form)[name] for pair in ordered] for side in (0, 1))
-    return compare_pairs(larger, smaller)
+    return compare_pairs(larger, smaller, repeatability_limit=repeatability_limit(evidence, name, form))
+
+
+def repeatability_limit(evidence: ImpactMeasurements, name: str, form: Form) -> float:
+    """Return the relative difference that 95 % of the repeated measurements of one model stay below (ISO 5725).
+
+    It is 0 for what is counted.
+    """
+    known = [rsd for model in evidence.models.values() if name in (rsd := model.repeatability.get(form, {}))]
+    return REPEATABILITY_LIMIT * median(rsd[name] for rsd in known) if known else 0.0
 
 
 def _is_ordered(parameter: Parameter) -> bool:
@@ -281,12 +293,18 @@ def _distributions(evidence: ImpactMeasurements, properties: list[Property]) -> 
 
 
 def _importances(
-    evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int
+    evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int, effects: Sequence[Effect]
 ) -> Mapping[str, Importance]:
     """Return the importance for every property; costs on a log scale, since hyperparameters multiply them.
 
-    The metric of plain models is taken after the first rung, where all trials have one.
+    The metric of plain models is taken after the first rung, where all trials have one. Hyperparameters whose pairs
+    do not differ have no share.
     """
+    unchanged = {
+        (effect.property, *evidence.arm(effect.arm).fixed)
+        for effect in effects
+        if effect.form == form and effect.paired.n >= MIN_PAIRS and not effect.paired.differing
+    }
     models = [model for model in evidence.models.values() if model.form(form)]
     by_property = {}
     for prop in properties:
@@ -295,5 +313,6 @@ def _importances(
             configs, numbers = [evidence.configs[trial] for trial in evidence.scores], list(evidence.scores.values())
         if prop.name != evidence.metric:
             numbers = np.log(numbers).tolist()
-        by_property[prop.name] = importance(configs, numbers, evidence.space, seed=seed)
+        excluded = [name for name in evidence.space.parameters if (prop.name, name) in unchanged]
+        by_property[prop.name] = importance(configs, numbers, evidence.space, seed=seed, without_effect=excluded)
     return by_property

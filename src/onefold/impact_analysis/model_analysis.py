@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +12,27 @@ from pathlib import Path
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.device.host import host
-from onefold.engine import open_engine
+from onefold.engine import Engine, open_engine
 from onefold.impact_analysis import (
     FORMS,
     TUNE_ALL,
     Arm,
     ArmPlan,
     Findings,
+    Form,
     ImpactMeasurements,
     MeasuredModel,
     compared_pairs,
     findings,
 )
+from onefold.impact_analysis.architecture_costs import (
+    ROUNDS,
+    ArchitectureCost,
+    CostMeasurements,
+    SharedCosts,
+    share_costs,
+)
+from onefold.impact_analysis.architecture_records import ArchitectureRecords, RecordingEngine
 from onefold.impact_analysis.compared_trials import best_trials, fully_trained, rank
 from onefold.impact_analysis.variant_properties import control_properties, variant_properties
 from onefold.report.impact import ImpactReport
@@ -70,8 +80,10 @@ class ModelAnalysis:
                 )
                 for arm in self.plan.arms
             }
-            variants, failures = self._build_variants(folder, trials, best, pairs)
-            measurements = self._measurements(trials, best, pairs, variants, failures)
+            records = ArchitectureRecords(folder / "architectures")
+            variants, failures, costs = self._build_variants(records, trials, best, pairs)
+            forms = self._forms(records, variants, costs)
+            measurements = self._measurements(trials, best, pairs, variants, forms, failures)
             if not measurements.best_models():
                 reason = next(iter(measurements.failures.values()), "no trial was fully trained")
                 raise StudyFailed(f"the study {self.study.name!r} has no models to compare: {reason}")
@@ -79,6 +91,7 @@ class ModelAnalysis:
             result = findings(measurements, seed=self.study.spec.seed)
             self._write_report(folder, result)
             self._remove_files(folder, set(measurements.models))
+            records.remove_files()
         return result
 
     def _write_report(self, folder: Path, result: Findings) -> None:
@@ -99,12 +112,13 @@ class ModelAnalysis:
 
     def _build_variants(
         self,
-        folder: Path,
+        records: ArchitectureRecords,
         trials: Mapping[int, Trial],
         best: Mapping[str, Sequence[int]],
         pairs: Mapping[str, Sequence[tuple[int, int]]],
-    ) -> tuple[Mapping[int, tuple[Variant, ...]], Mapping[int, str]]:
-        spec = self.study.spec
+    ) -> tuple[Mapping[int, tuple[Variant, ...]], Mapping[int, str], Mapping[Form, Mapping[str, ArchitectureCost]]]:
+        """Return the variants and failures by trial, and the costs of their architectures by form."""
+        spec, folder = self.study.spec, self.study.folder
         recipes = (self.recipe,) if self.recipe is not None else ()
         compared = [*best.values(), *(pair for group in pairs.values() for pair in group)]
         chosen = list(dict.fromkeys(number for group in compared for number in group))
@@ -122,6 +136,10 @@ class ModelAnalysis:
             for number in (*chosen, *others)
             if (weights := self._weights(folder, trials, number)) is not None
         ]
+        random.Random(spec.seed).shuffle(requests)  # a drift of the machine must not follow the order of the arms
+        for request in requests:
+            if not records.of(request.trial):  # measured by an earlier version: built again
+                (folder / "forms" / f"{request.trial:05d}.json").unlink(missing_ok=True)
 
         def on_progress(done: int, total: int) -> None:
             self._report(f"compressing and measuring on {self.device.name}: {done} of {total} models")
@@ -138,7 +156,7 @@ class ModelAnalysis:
                 memory_bytes=spec.parallelism.memory_bytes,
             ) as engine,
             TrialVariants(
-                engine,
+                RecordingEngine(engine, records),
                 self.device,
                 host(self.home.devices),
                 self.home.locks.measurement,
@@ -148,7 +166,48 @@ class ModelAnalysis:
                 on_progress=on_progress,
             ) as builder,
         ):
-            return builder.build(requests), builder.failures
+            variants = builder.build(requests)
+            return variants, builder.failures, self._costs(records, variants, engine)
+
+    def _costs(
+        self, records: ArchitectureRecords, variants: Collection[int], engine: Engine
+    ) -> Mapping[Form, Mapping[str, ArchitectureCost]]:
+        """Measure each architecture once on the device where it is served."""
+        costs: dict[Form, Mapping[str, ArchitectureCost]] = {}
+        for index, form in enumerate(FORMS):
+            signatures = {known[index] for trial in variants if len(known := records.of(trial)) > index}
+            device = self.server if form == "plain" and self.server is not None else self.device
+
+            def on_round(done: int, total: int, form: Form = form, count: int = len(signatures)) -> None:
+                self._report(f"measuring {count} {form} architectures in turn: round {done + 1} of {total}")
+
+            measurements = CostMeasurements(
+                device,
+                host(self.home.devices),
+                records.folder / "costs.json",
+                self.home.locks.measurement,
+                engine.paused,
+                self.home.pairings,
+                self.study.spec.seed,
+                on_round,
+            )
+            costs[form] = measurements.measure({name: records.file(name) for name in signatures})
+        return costs
+
+    def _forms(
+        self,
+        records: ArchitectureRecords,
+        variants: Mapping[int, tuple[Variant, ...]],
+        costs: Mapping[Form, Mapping[str, ArchitectureCost]],
+    ) -> Mapping[Form, SharedCosts]:
+        """Return the properties of each form's models, in which models of one architecture share its costs."""
+        metric, shared = self.study.spec.objective.goals[0].metric, {}
+        for index, form in enumerate(FORMS):
+            built = {trial: group[index] for trial, group in variants.items() if len(group) > index}
+            signatures = {trial: known[index] for trial in built if len(known := records.of(trial)) > index}
+            figures = {trial: variant_properties(variant, metric) for trial, variant in built.items()}
+            shared[form] = share_costs(figures, signatures, costs[form])
+        return shared
 
     def _report(self, message: str) -> None:
         self.study.on_event(StageStarted(lambda: StudyProgress(self.study.name), message))
@@ -165,6 +224,7 @@ class ModelAnalysis:
         best: Mapping[str, tuple[int, ...]],
         pairs: Mapping[str, tuple[tuple[int, int], ...]],
         variants: Mapping[int, tuple[Variant, ...]],
+        forms: Mapping[Form, SharedCosts],
         failures: Mapping[int, str],
     ) -> ImpactMeasurements:
         goal = self.study.spec.objective.goals[0]
@@ -173,12 +233,16 @@ class ModelAnalysis:
                 number,
                 trials[number].config,
                 trials[number].metrics[goal.metric],
-                variant_properties(forms[0], goal.metric),
-                variant_properties(forms[1], goal.metric) if len(forms) > 1 else {},
-                control_properties(forms, goal.metric),
-                {form: {"latency_s": v.latency_rsd} for form, v in zip(FORMS, forms) if v.latency_rsd is not None},
+                forms["plain"].figures[number],
+                forms["compressed"].figures.get(number, {}),
+                control_properties(forms["plain"].figures[number], group, goal.metric),
+                {
+                    form: shared.repeatability[number]
+                    for form, shared in forms.items()
+                    if number in shared.repeatability
+                },
             )
-            for number, forms in variants.items()
+            for number, group in variants.items()
         }
         failed = {number: trial.failure.reason for number, trial in trials.items() if trial.failure is not None}
         return ImpactMeasurements(
@@ -198,7 +262,7 @@ class ModelAnalysis:
             models=models,
             device=self.device.name,
             recipe=str(self.recipe) if self.recipe is not None else "",
-            ways=self._how_measured(goal.metric, [form for forms in variants.values() for form in forms]),
+            ways=self._how_measured(goal.metric, [variant for group in variants.values() for variant in group]),
             failures={**failed, **failures},
             pairs=pairs,
             server=self.server.name if self.server is not None else "",
@@ -212,8 +276,8 @@ class ModelAnalysis:
         return {
             metric: f"of the runtime's outputs on the {data} data; models are ranked on the validation data",
             "latency_s": f"{source}: median of at least 30 runs at batch size 1 after warm-up, with the faster "
-            "number of threads",
-            "energy_j": f"of a single sample: {energy}",
+            f"number of threads; the fastest of {ROUNDS} rounds over all architectures, each in a random order",
+            "energy_j": f"of a single sample: {energy}; like latency, memory and size, one figure per architecture",
             "size_bytes": "of the ONNX file",
             "encoded_bytes": "of the file packed with DEFLATE or zstd, whichever is smaller; sparse tensors as bitmaps",
             "flops": "of a single sample, counted on the graph",

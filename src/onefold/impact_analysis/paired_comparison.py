@@ -31,14 +31,21 @@ class PairedComparison:
     note: str = ""
 
 
-def compare_pairs(sample: Sequence[float], counterparts: Sequence[float]) -> PairedComparison:
-    """Return the two-sided exact test, the paired effect size and its magnitude; all values must be above 0."""
+def compare_pairs(
+    sample: Sequence[float], counterparts: Sequence[float], *, repeatability_limit: float = 0.0
+) -> PairedComparison:
+    """Return the two-sided exact test, the paired effect size and its magnitude; all values must be above 0.
+
+    Values whose logarithms differ by no more than the repeatability limit are ties: repeated measurements of one model
+    differ as much.
+    """
     first, second = (checked_sample(values, "the values of pairs", 0) for values in (sample, counterparts))
     check_same_length(first, second, "a sample and its counterparts")
     if not len(first):
         return PairedComparison(0, 0, None, None, None, None, "no test: no pair was measured")
     check_positive(np.concatenate([first, second]), "the values of pairs")
     differences = np.round(np.log(first) - np.log(second), DECIMALS)
+    differences[np.abs(differences) <= repeatability_limit] = 0.0
     delta = float(np.sign(differences).mean())
     differences = differences[differences != 0]
     if not len(differences):

@@ -25,8 +25,8 @@ def variant_properties(variant: Variant, metric: str) -> Metrics:
     return properties
 
 
-def control_properties(forms: Sequence[Variant], metric: str) -> Metrics:
+def control_properties(plain: Metrics, forms: Sequence[Variant], metric: str) -> Metrics:
     """Return the properties of the control: the costs of the plain model, and the metric after as much training."""
     if len(forms) < 2 or metric not in forms[1].control:
         return {}
-    return {**variant_properties(forms[0], metric), metric: forms[1].control[metric]}
+    return {**plain, metric: forms[1].control[metric]}
