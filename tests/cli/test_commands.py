@@ -90,6 +90,19 @@ def test_a_front_is_chosen_from_listed_and_exported(here: Path) -> None:
     assert "only goals can be preferred" in refused.stderr
 
 
+def test_a_compressed_fork_is_exported(here: Path) -> None:
+    goals = ("--maximize", "accuracy", "--minimize", "encoded_bytes", "--compress", "in-loop", "--fork-share", "0%")
+    tuned = onefold(here, "tune", "mine.py", "--trials", "1", "--max-epochs", "1", "--parallel", "1", *goals)
+    assert tuned.returncode == 0, tuned.stderr
+    exported = onefold(here, "export", "mine-1", "fork", "--trial", "1")
+    assert exported.returncode == 0, exported.stderr
+    assert "trial 1: accuracy" in exported.stdout
+    assert "saved   fork" in exported.stdout
+    assert (here / "fork" / "model.packed").exists()
+    card = json.loads(onefold(here, "export", "mine-1", "again", "--trial", "1", "--json").stdout)
+    assert (card["trial"], card["variant"]) == (1, "int8")
+
+
 def test_a_save_folder_that_cannot_be_used_is_rejected_before_the_study(here: Path) -> None:
     for folder in ("mine.py", "mine.py/below"):
         answer = onefold(here, "tune", "mine.py", *QUICK, "--save", folder)
