@@ -85,6 +85,14 @@ def test_a_front_is_chosen_from_listed_and_exported(here: Path) -> None:
     assert (here / "out" / "weights.safetensors").exists()
     fastest = onefold(here, "export", "mine-1", "fast", "--prefer", "train_time_s", "--json")
     assert json.loads(fastest.stdout)["trial"] == wanted, "the guard is that of the study"
+    assert "has the lowest train_time_s" in json.loads(fastest.stdout)["why"][0] or len(front["front"]) == 1
+    guards = ("--guard", "accuracy>=best-5%", "--guard", "accuracy>=1.1")
+    closest = onefold(here, "export", "mine-1", "best", "--prefer", "train_time_s", *guards)
+    assert f"trial {front['best']}: accuracy" in closest.stdout
+    reason = next(line for line in closest.stdout.splitlines() if line.startswith(f"why     trial {front['best']} is"))
+    assert "no" in reason
+    assert "accuracy>=1.1" in reason
+    assert reason.removeprefix("why     ") in json.loads((here / "best" / "model.json").read_text())["why"]
     refused = onefold(here, "tune", "mine.py", *QUICK, *goals, "--prefer", "latency_s")
     assert refused.returncode == 2
     assert "only goals can be preferred" in refused.stderr
@@ -186,6 +194,7 @@ def test_an_interrupt_within_an_epoch_loses_nothing(here: Path) -> None:
         (("tune", "mine.py", "--maximize", "acuracy", *QUICK), 2, "did you mean 'accuracy'?"),
         (("tune", "mine.py", "--require", "accuracy=0.9"), 2, "accuracy>=0.9"),
         (("tune", "mine.py", "--prefer", "accuracy"), 2, "accuracy is the only one; leave them out, or add a goal"),
+        (("tune", "mine.py", "--require", "loss<=1", "--require", "loss>=0.1"), 2, "got loss<=1 and loss>=0.1; leave"),
         (("tune", "mine.py", "--guard", "none"), 2, "accuracy is the only one; leave them out, or add a goal"),
         (("tune", "mine.py", "--guard", "none", "--guard", "loss<=1"), 2, "leave the other guards out, got none, loss"),
         (("tune", "mine.py", "--take", ""), 2, "add --compress after"),

@@ -22,7 +22,7 @@ from onefold.store import StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.study.attempts import INTERRUPTIONS, attempt_at_job
 from onefold.study.events import OnEvent, StudyEvent
-from onefold.study.export_choice import trial_handed_over, trial_to_export
+from onefold.study.export_choice import choose_export, trial_handed_over
 from onefold.study.extension import Extension, retried_rungs
 from onefold.study.options import (
     CompressMode,
@@ -316,7 +316,8 @@ class Study:
         Without `trial` it is the model that the study has handed over. Any other trial that still has its weights is
         tested and, if the study has devices, exported, measured and deployed first; those of the Pareto front always
         have their weights. `prefer` chooses from the front again: weights of the goals, or a Preference, of which the
-        weights or the guard are the study's if it has none.
+        weights or the guard are the study's if it has none; `why` in the card, `model.json`, says then how the trial was
+        chosen, and whether it meets the guard.
 
         Raises:
             InputError: There is no such trial, it has no weights, or the folder cannot be written; `prefer` is given
@@ -329,10 +330,13 @@ class Study:
         check_target(target)
         with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record, trials = store.study(self.name), store.trials(self.name)
-            chosen = trial_to_export(record, trials, trial, None if prefer is None else preference(prefer))
-            if chosen.number == trial_handed_over(record) and (self.folder / "best").is_dir():
+            wanted = None if prefer is None else preference(prefer)
+            chosen = choose_export(record, trials, trial, wanted, store.trial_surfaces(self.name) if wanted else None)
+            if chosen.trial.number == trial_handed_over(record) and (self.folder / "best").is_dir():
                 compressed = self.folder / COMPRESSED_FOLDER
-                return copy_best(self.folder, target, compressed if compressed.is_dir() else None)
+                return copy_best(
+                    self.folder, target, compressed if compressed.is_dir() else None, for_card=chosen.for_card
+                )
             run = StudyRun(self.name, self._tunable, home=self._home, store=store, lock=lock, on_event=self.on_event)
             with saving(target):
                 run.export(record, chosen, target)

@@ -40,7 +40,9 @@ class TrainedModel:
     def read(cls, folder: ModelFolder, workload: Workload | None = None) -> TrainedModel:
         """Open the folder of a trained model; `workload` replaces the one that its card names."""
         network, workload, config = load_network(folder, workload)
-        return cls(workload, config, network, open_splits(workload, torch.device("cpu")), read_trained_card(folder.path))
+        return cls(
+            workload, config, network, open_splits(workload, torch.device("cpu")), read_trained_card(folder.path)
+        )
 
     @property
     def has_test_data(self) -> bool:
