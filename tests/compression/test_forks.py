@@ -191,11 +191,6 @@ def test_a_recipe_that_a_network_does_not_support_fails_alone(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"compress": ForkOptions(share=1.0)}, "share must be at least 0 and below 1"),
-        ({"compress": ForkOptions(epochs=0)}, "epochs must be at least 1"),
-        ({"compress": ForkOptions(distill=2.0)}, "distill must be between 0 and 1"),
-        ({"compress": ForkOptions(())}, "at least one recipe"),
-        ({"compress": ForkOptions((Recipe(),))}, "changes nothing"),
         ({"compress": ForkOptions((Recipe(precision="int9"),))}, "did you mean 'int8'"),
         ({"compress": "in-loop", "budget": Budget(kind="time")}, "divides epochs"),
     ],
