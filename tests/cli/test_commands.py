@@ -23,6 +23,7 @@ from onefold.study import Home, ParallelismOptions
 from onefold.vocabulary.records import StudyState
 
 QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "1")
+TWO_GOALS = ("--maximize", "accuracy", "--minimize", "parameters")
 ENDLESS = ("--trials", "5000", "--parallel", "1")
 
 
@@ -86,12 +87,12 @@ def test_a_front_is_chosen_from_listed_and_exported(here: Path) -> None:
     fastest = onefold(here, "export", "mine-1", "fast", "--prefer", "train_time_s", "--json")
     assert json.loads(fastest.stdout)["trial"] == wanted, "the guard is that of the study"
     assert "has the lowest train_time_s" in json.loads(fastest.stdout)["why"][0] or len(front["front"]) == 1
-    guards = ("--guard", "accuracy>=best-5%", "--guard", "accuracy>=1.1")
+    guards = ("--guard", "accuracy>=best-5%", "--guard", "accuracy>=0.9999")
     closest = onefold(here, "export", "mine-1", "best", "--prefer", "train_time_s", *guards)
     assert f"trial {front['best']}: accuracy" in closest.stdout
     reason = next(line for line in closest.stdout.splitlines() if line.startswith(f"why     trial {front['best']} is"))
     assert "no" in reason
-    assert "accuracy>=1.1" in reason
+    assert "accuracy>=0.9999" in reason
     assert reason.removeprefix("why     ") in json.loads((here / "best" / "model.json").read_text())["why"]
     refused = onefold(here, "tune", "mine.py", *QUICK, *goals, "--prefer", "latency_s")
     assert refused.returncode == 2
@@ -195,6 +196,18 @@ def test_an_interrupt_within_an_epoch_loses_nothing(here: Path) -> None:
         (("tune", "mine.py", "--require", "accuracy=0.9"), 2, "accuracy>=0.9"),
         (("tune", "mine.py", "--prefer", "accuracy"), 2, "accuracy is the only one; leave them out, or add a goal"),
         (("tune", "mine.py", "--require", "loss<=1", "--require", "loss>=0.1"), 2, "got loss<=1 and loss>=0.1; leave"),
+        (("tune", "mine.py", "--guard", "accuracy>=best-10", *TWO_GOALS), 2, "write accuracy>=best-10% for a share"),
+        (("tune", "mine.py", "--require", "accuracy>=90"), 2, "write accuracy>=0.9 for 90 %"),
+        (("tune", "mine.py", "--guard", "latency<=3ms"), 2, "'latency' says none; did you mean 'latency_s'?"),
+        (("tune", "mine.py", "--minimize", "encoded_bytes"), 2, "in the loop; add --compress in-loop"),
+        (("tune", "mine.py", "--compress", "in-loop", "--budget", "time"), 2, "a budget with --budget time grants"),
+        (("tune", "mine.py", "--compress", "in-loop", "--budget", "time"), 2, "use --budget epochs"),
+        (
+            ("tune", "mine.py", "--compress", "in-loop", "--fork-share", "150%"),
+            2,
+            "--fork-share must be at least 0 and",
+        ),
+        (("tune", "mine.py", "--compress", "in-loop", "--fork-epochs", "0"), 2, "--fork-epochs must be at least 1"),
         (("tune", "mine.py", "--guard", "none"), 2, "accuracy is the only one; leave them out, or add a goal"),
         (("tune", "mine.py", "--guard", "none", "--guard", "loss<=1"), 2, "leave the other guards out, got none, loss"),
         (("tune", "mine.py", "--take", ""), 2, "add --compress after"),

@@ -48,7 +48,7 @@ from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.preference import Preference, preference
+from onefold.vocabulary.preference import Preference, guard_bounds, preference
 from onefold.vocabulary.records import Config, StudyState, Trial, TrialState
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.variants import COMPRESSED_FOLDER
@@ -191,6 +191,8 @@ class Study:
             selection=selection,
         )
         _check_first(spec, self._tunable)
+        guard = guard_bounds(spec.objective.prefer.guard)
+        self._tunable.check_bounds([*spec.objective.require.items(), *guard])
         return spec
 
     def _guarded(self, objective: Objective) -> Objective:
@@ -316,7 +318,7 @@ class Study:
         Without `trial` it is the model that the study has handed over. Any other trial that still has its weights is
         tested and, if the study has devices, exported, measured and deployed first; those of the Pareto front always
         have their weights. `prefer` chooses from the front again: weights of the goals, or a Preference, of which the
-        weights or the guard are the study's if it has none; `why` in the card, `model.json`, says then how the trial was
+        weights or guard are the study's if it has none. `why` in the card, `model.json`, then says how the trial was
         chosen, and whether it meets the guard.
 
         Raises:
@@ -331,6 +333,7 @@ class Study:
         with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record, trials = store.study(self.name), store.trials(self.name)
             wanted = None if prefer is None else preference(prefer)
+            self._tunable.check_bounds(guard_bounds(wanted.guard if wanted else None))
             chosen = choose_export(record, trials, trial, wanted, store.trial_surfaces(self.name) if wanted else None)
             if chosen.trial.number == trial_handed_over(record) and (self.folder / "best").is_dir():
                 compressed = self.folder / COMPRESSED_FOLDER

@@ -119,7 +119,7 @@ def preference(given: Preference | Mapping[str, float] | str | None) -> Preferen
 
 
 def guard_violation(metrics: Metrics, guard: SettledGuard) -> float:
-    """Return the total violation of a guard, relative to its limits: 0 if it is met, infinite if a metric is missing."""
+    """Return the total violation of a guard, relative to its limits: 0 if it is met, infinite without a metric."""
     return sum(bound.violation(metrics.get(metric, math.nan)) for metric, bound in guard)
 
 
