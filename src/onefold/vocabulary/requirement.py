@@ -123,7 +123,7 @@ def check_fraction(metric: str, bound: Bound) -> None:
     if bound.from_best is None and limit is not None and bound.at_least and limit > 1:
         raise ObjectiveError(
             f"no result can meet {metric}{bound}, since {metric} is between 0 and 1; "
-            + (f"write {metric}>={limit / 100:g} for {limit:g} %" if limit <= 100 else "lower the bound")
+            + (f"write {metric}>={limit / 100:g} for {limit:g} %" if 10 <= limit <= 100 else "lower the bound")
         )
 
 
