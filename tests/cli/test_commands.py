@@ -23,6 +23,7 @@ from onefold.study import Home, ParallelismOptions
 from onefold.vocabulary.records import StudyState
 
 QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "1")
+TWO_GOALS = ("--maximize", "accuracy", "--minimize", "parameters")
 ENDLESS = ("--trials", "5000", "--parallel", "1")
 
 
@@ -85,9 +86,30 @@ def test_a_front_is_chosen_from_listed_and_exported(here: Path) -> None:
     assert (here / "out" / "weights.safetensors").exists()
     fastest = onefold(here, "export", "mine-1", "fast", "--prefer", "train_time_s", "--json")
     assert json.loads(fastest.stdout)["trial"] == wanted, "the guard is that of the study"
+    assert "has the lowest train_time_s" in json.loads(fastest.stdout)["why"][0] or len(front["front"]) == 1
+    guards = ("--guard", "accuracy>=best-5%", "--guard", "accuracy>=0.9999")
+    closest = onefold(here, "export", "mine-1", "best", "--prefer", "train_time_s", *guards)
+    assert f"trial {front['best']}: accuracy" in closest.stdout
+    reason = next(line for line in closest.stdout.splitlines() if line.startswith(f"why     trial {front['best']} is"))
+    assert "no" in reason
+    assert "accuracy>=0.9999" in reason
+    assert reason.removeprefix("why     ") in json.loads((here / "best" / "model.json").read_text())["why"]
     refused = onefold(here, "tune", "mine.py", *QUICK, *goals, "--prefer", "latency_s")
     assert refused.returncode == 2
     assert "only goals can be preferred" in refused.stderr
+
+
+def test_a_compressed_fork_is_exported(here: Path) -> None:
+    goals = ("--maximize", "accuracy", "--minimize", "encoded_bytes", "--compress", "in-loop", "--fork-share", "0%")
+    tuned = onefold(here, "tune", "mine.py", "--trials", "1", "--max-epochs", "1", "--parallel", "1", *goals)
+    assert tuned.returncode == 0, tuned.stderr
+    exported = onefold(here, "export", "mine-1", "fork", "--trial", "1")
+    assert exported.returncode == 0, exported.stderr
+    assert "trial 1: accuracy" in exported.stdout
+    assert "saved   fork" in exported.stdout
+    assert (here / "fork" / "model.packed").exists()
+    card = json.loads(onefold(here, "export", "mine-1", "again", "--trial", "1", "--json").stdout)
+    assert (card["trial"], card["variant"]) == (1, "int8")
 
 
 def test_a_save_folder_that_cannot_be_used_is_rejected_before_the_study(here: Path) -> None:
@@ -173,6 +195,19 @@ def test_an_interrupt_within_an_epoch_loses_nothing(here: Path) -> None:
         (("tune", "mine.py", "--maximize", "acuracy", *QUICK), 2, "did you mean 'accuracy'?"),
         (("tune", "mine.py", "--require", "accuracy=0.9"), 2, "accuracy>=0.9"),
         (("tune", "mine.py", "--prefer", "accuracy"), 2, "accuracy is the only one; leave them out, or add a goal"),
+        (("tune", "mine.py", "--require", "loss<=1", "--require", "loss>=0.1"), 2, "got loss<=1 and loss>=0.1; leave"),
+        (("tune", "mine.py", "--guard", "accuracy>=best-10", *TWO_GOALS), 2, "write accuracy>=best-10% for a share"),
+        (("tune", "mine.py", "--require", "accuracy>=90"), 2, "write accuracy>=0.9 for 90 %"),
+        (("tune", "mine.py", "--guard", "latency<=3ms"), 2, "'latency' says none; did you mean 'latency_s'?"),
+        (("tune", "mine.py", "--minimize", "encoded_bytes"), 2, "in the loop; add --compress in-loop"),
+        (("tune", "mine.py", "--compress", "in-loop", "--budget", "time"), 2, "a budget with --budget time grants"),
+        (("tune", "mine.py", "--compress", "in-loop", "--budget", "time"), 2, "use --budget epochs"),
+        (
+            ("tune", "mine.py", "--compress", "in-loop", "--fork-share", "150%"),
+            2,
+            "--fork-share must be at least 0 and",
+        ),
+        (("tune", "mine.py", "--compress", "in-loop", "--fork-epochs", "0"), 2, "--fork-epochs must be at least 1"),
         (("tune", "mine.py", "--guard", "none"), 2, "accuracy is the only one; leave them out, or add a goal"),
         (("tune", "mine.py", "--guard", "none", "--guard", "loss<=1"), 2, "leave the other guards out, got none, loss"),
         (("tune", "mine.py", "--take", ""), 2, "add --compress after"),

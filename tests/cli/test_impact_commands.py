@@ -103,6 +103,8 @@ def test_several_workloads_are_shown_side_by_side(here: Path, text: str) -> None
     ("words", "complaint"),
     [
         (("mine.py", "--best", "50", "--trials", "5"), "--best must be at most --trials 5, but got 50"),
+        (("mine.py", "--trials", "1"), "--trials must be at least 2 to compare arms, but got 1"),
+        (("mine.py", "--sparsity", "0", "--precision", "fp32"), "set a compression method, or pass --plain"),
         (("nowhere.py",), "there is no file 'nowhere.py'"),
         (("mine.py", "mine.py"), "workloads are compared by name"),
         (

@@ -123,9 +123,8 @@ def test_the_sensitivity_of_each_layer_is_reported(result: CompressionResult) ->
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (Recipe(sparsity=1.0), "sparsity must be at least 0 and below 1"),
-        (Recipe(channels=-0.1), "channels must be at least 0 and below 1"),
         (Recipe(precision="int9"), "unknown precision 'int9'; did you mean 'int8'"),
+        (Recipe.of({"rank": 0.5}), "unknown compression setting 'rank'"),
     ],
 )
 def test_an_invalid_recipe_is_rejected_before_any_work(tmp_path: Path, recipe: Recipe, message: str) -> None:

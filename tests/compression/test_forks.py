@@ -122,7 +122,18 @@ def test_dense_and_forked_points_are_ranked_together(forked: Forked) -> None:
     assert {trial.number for trial in forked.result.front} <= top
     expected = front(forked.result.trials, forked.study.spec.objective)
     assert {trial.number for trial in forked.result.front} == {trial.number for trial in expected}
+    assert [(level.grant.level, level.grant.epochs, level.most_epochs) for level in summary.levels] == [
+        (level, level, level) for level in (1, 2)
+    ]
+    assert sum(level.trials for level in summary.levels) == sum(len(trial.rungs) for trial in forked.dense)
+    assert summary.forks[-1].most_epochs == max(trial.rungs[-1].grant.epochs for trial in forked.result.trials)
+    data = StudyReport(summary).as_json()
+    assert [level["trials"] for level in data["forks"]] == [level.trials for level in summary.forks]
     text, page = FrontReport(summary).as_text(), StudyReport(summary).as_html()
+    assert "compress_of" not in page.partition(">Configurations<")[2].partition("</figure>")[0]
+    drawn = page.count(f"recommended: trial {forked.result.best.number}<")
+    assert drawn == page.count("Pareto front: not dominated") + page.count("Pareto front of these two") > 3
+    assert page.count(" chosen") >= 2 * drawn, "in the legend and in the plot"
     for member in forked.result.front:
         fork = fork_of(member.config)
         assert fork is None or (str(fork) in text and str(fork) in page)
@@ -191,11 +202,6 @@ def test_a_recipe_that_a_network_does_not_support_fails_alone(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"compress": ForkOptions(share=1.0)}, "share must be at least 0 and below 1"),
-        ({"compress": ForkOptions(epochs=0)}, "epochs must be at least 1"),
-        ({"compress": ForkOptions(distill=2.0)}, "distill must be between 0 and 1"),
-        ({"compress": ForkOptions(())}, "at least one recipe"),
-        ({"compress": ForkOptions((Recipe(),))}, "changes nothing"),
         ({"compress": ForkOptions((Recipe(precision="int9"),))}, "did you mean 'int8'"),
         ({"compress": "in-loop", "budget": Budget(kind="time")}, "divides epochs"),
     ],

@@ -347,3 +347,9 @@ def test_without_a_recipe_only_plain_models_are_analyzed(ran: Analysis, result: 
     one, other = result.findings.evidence, plain.findings.evidence
     assert (one.best, one.scores) == (other.best, other.scores)
     assert not any(model.compressed for model in other.models.values())
+
+
+def test_fewer_trials_than_the_default_best_are_all_compared() -> None:
+    few = ImpactOptions(trials=4)
+    few.check()
+    assert (few.best_per_arm, ImpactOptions().best_per_arm, ImpactOptions(trials=4, best=3).best_per_arm) == (4, 10, 3)

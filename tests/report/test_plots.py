@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import re
 from xml.etree import ElementTree
 
 import pytest
 from simulated_study import simulate
 
-from onefold import Objective, Space
+from onefold import Choice, Float, Int, Objective, Space
 from onefold.report.plots import Plot, curves, ladder, parallel, progress, tradeoffs
 from onefold.report.plots.curves import thinned
 from onefold.report.plots.parallel import wrapped
@@ -40,6 +41,19 @@ def test_configurations_have_a_line_for_each_trial() -> None:
     for name in ("width", "optimizer", "momentum", "accuracy", "log scale", "gelu"):
         assert name in shown
     assert "inactive" in plot.caption
+
+
+def test_names_of_many_axes_do_not_overlap() -> None:
+    names = ("regularization", "augmentations", "normalization", "initialization", "second_momentum", *"abcdefgh")
+    many = Space(training={name: Float(0.0, 1.0) for name in names}, model=dict(width=Choice(16, 32), depth=Int(1, 4)))
+    root = ElementTree.fromstring(parallel(simulate(space=many).summary).picture)
+    spans: dict[float, list[tuple[float, float]]] = {}
+    for title in root.iter("text"):
+        if title.attrib["class"] == "axis" and title.attrib["text-anchor"] == "middle":
+            half, x = len(list(title.itertext())[-1]) * 7.2 / 2, float(title.attrib["x"])
+            spans.setdefault(float(title.attrib["y"]), []).append((x - half, x + half))
+    for line in map(sorted, spans.values()):
+        assert all(before[1] < after[0] for before, after in itertools.pairwise(line))
 
 
 def test_lines_pass_below_the_axes_of_inactive_parameters() -> None:

@@ -261,7 +261,11 @@ def test_a_guard_that_no_trial_meets_is_mentioned() -> None:
     guarded = Preference(guard={"accuracy": at_least(0.99)})
     objective = Objective("accuracy", "latency_s", prefer=guarded)
     this = present(study((0.95, 0.004), (0.9, 0.002), objective=objective))
-    assert "which has no trial with accuracy>=0.99:" in this.reasons[0]
+    assert this.reasons[0].startswith(
+        "trial 0 is on the Pareto front of 2 trials, none of which has accuracy>=0.99, and comes closest: highest acc"
+    )
+    alone = present(study((0.95, 0.004), objective=objective))
+    assert "the only trial on the Pareto front, which has no trial with accuracy>=0.99: " in alone.reasons[0]
 
 
 def test_several_goals_mention_the_front() -> None:
@@ -297,6 +301,42 @@ def test_the_reasons_of_a_choice_from_a_front_hold(rows: list[tuple[float, float
         assert own[1] == min(latency_s for _, latency_s in admitted)
     if "lowest latency_s" in reason.partition(": ")[2]:
         assert own[1] == min(latency_s for _, latency_s in members)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.5, 0.9, 0.905, 0.91]),
+            st.sampled_from([0.001, 0.002, 0.004]),
+            st.sampled_from([1.0, 1.0001, 2.0, 30.0]),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from([None, "accuracy", "latency_s", "size"]),
+)
+def test_a_comparison_names_every_goal_that_is_worse(
+    rows: list[tuple[float, float, float]], prefer: str | None
+) -> None:
+    objective = Objective("accuracy", ("latency_s", "size"), prefer=prefer).guarded("accuracy", maximize=True)
+    servings = {(number, BOARD): surface(latency_s) for number, (_, latency_s, _) in enumerate(rows)}
+    trials = [
+        trial(number, {"accuracy": accuracy, "size": size, **servings[number, BOARD].metrics()})
+        for number, (accuracy, _, size) in enumerate(rows)
+    ]
+    this = present(recommend(trials, objective, servings, [BOARD], ACCURACY))
+    for reason in this.reasons[1:]:
+        other = int(re.findall(r"trial (\d+)", reason)[0])
+        praised, rival = (this.trial, other) if reason.startswith("compared with") else (other, this.trial)
+        mine, theirs = rows[praised], rows[rival]
+        if "at least as good" in reason:
+            assert mine[0] >= theirs[0]
+            assert (mine[1], mine[2]) == (min(mine[1], theirs[1]), min(mine[2], theirs[2]))
+        if "nearly as good" in reason:
+            assert mine[2] <= theirs[2]
+        if "faster" in reason:
+            assert (" size" in reason) == (mine[2] > theirs[2])
+            assert (" of accuracy" in reason) == (mine[0] < theirs[0])
 
 
 def test_unmeasured_device_is_mentioned() -> None:

@@ -31,7 +31,7 @@ from onefold.training.weights import read_weights
 from onefold.vocabulary.errors import InputError, StoreError
 from onefold.vocabulary.preference import Preference
 from onefold.vocabulary.records import StudyState, TrialState
-from onefold.vocabulary.requirement import at_most
+from onefold.vocabulary.requirement import at_least, at_most
 from small_studies import small_study
 
 TINY = Budget(trials=6, max_epochs=3)
@@ -400,6 +400,15 @@ def test_another_model_of_the_front_is_chosen_when_it_is_exported(tmp_path: Path
     within = [trial for trial in result.front if trial.metrics["accuracy"] >= 0.95 * result.metrics["accuracy"]]
     wanted = min(within, key=lambda trial: trial.metrics["parameters"])
     assert exported(prefer="parameters") == wanted.number, "within the guard of the study"
+    chosen = read_model_card(folder)["why"][0]
+    assert chosen.startswith(f"trial {wanted.number} is on the Pareto front of {len(result.front)} trials")
+    best = max(result.front, key=lambda trial: trial.metrics["accuracy"])
+    impossible = (at_least("best-5%"), at_least(1.0))
+    assert exported(prefer=Preference({"parameters": 1}, guard={"accuracy": impossible})) == best.number
+    (reason,) = read_model_card(folder)["why"]
+    assert "none of which has accuracy>=best-5% (" in reason
+    assert ") and accuracy>=1, and comes closest: highest accuracy" in reason
+    assert "why" not in read_model_card(study.export(folder))
     ratio = Preference(guard={"loss / accuracy": at_most("best")})
     assert (
         exported(prefer=ratio)

@@ -226,9 +226,11 @@ def test_algorithms_are_chosen_per_group(tmp_path: Path) -> None:
 
 
 def test_an_infeasible_requirement_gives_the_nearest_trial(tmp_path: Path) -> None:
-    never = Objective(minimize="parameters", require={"accuracy": at_least(1.5)})
+    never = Objective(minimize="parameters", require={"loss": at_least(100)})
     result = small(Spirals(), tmp_path, objective=never).run()
     assert not result.is_feasible
+    with pytest.raises(InputError, match=r"no result can meet accuracy>=1.5, .* lower the bound"):
+        small(Spirals(), tmp_path, objective=Objective(minimize="parameters", require={"accuracy": at_least(1.5)}))
 
 
 # Functions.

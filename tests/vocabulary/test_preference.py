@@ -69,9 +69,50 @@ def test_the_knee_is_chosen_by_default() -> None:
     assert objective("latency_s").order_of_preference(results)[0] == 2
 
 
-def test_the_first_goal_decides_between_two_ends() -> None:
-    results = [{"accuracy": 0.90, "latency_s": 1.0}, {"accuracy": 0.91, "latency_s": 2.0}]
-    assert Objective("accuracy", "latency_s").order_of_preference(results) == [1, 0]
+@pytest.mark.parametrize(
+    ("other", "chosen"),
+    [
+        ((0.947, 10.0), 1),  # 3.1 times smaller for a third of a point
+        ((0.92, 30.0), 0),  # 3 % smaller for three points
+        ((0.945, 30.0), 0),  # 3 % smaller for half a point
+        ((0.95, 30.0), 1),
+    ],
+)
+@pytest.mark.parametrize("guarded", [True, False])
+def test_the_goals_of_two_trials_count_as_much_as_they_differ(
+    other: tuple[float, float], chosen: int, guarded: bool
+) -> None:
+    results = [{"accuracy": accuracy, "size": size} for accuracy, size in ((0.95, 31.0), other)]
+    plain = Objective("accuracy", "size")
+    wanted = plain.guarded("accuracy", maximize=True) if guarded else plain
+    assert wanted.order_of_preference(results)[0] == chosen
+
+
+def test_a_wider_guard_lets_more_accuracy_go() -> None:
+    results = [{"accuracy": 0.9, "size": 30.0}, {"accuracy": 0.86, "size": 10.0}, {"accuracy": 0.78, "size": 5.0}]
+    assert objective_of_size("best-5%").order_of_preference(results)[0] == 1
+    assert objective_of_size("best-1%").order_of_preference(results)[0] == 0
+    assert objective_of_size("best-99%").order_of_preference(results)[0] == 2
+
+
+def objective_of_size(guard: str) -> Objective:
+    return Objective("accuracy", "size", prefer=Preference(guard={"accuracy": at_least(guard)}))
+
+
+@given(RESULTS, PREFERENCES, st.floats(0.9, 2.0), st.sampled_from(["best", "best-5%", "best-50%"]))
+def test_a_guard_that_cannot_be_met_is_violated_least(
+    results: list[Metrics], prefer: dict[str, float] | str | None, limit: float, relative: str
+) -> None:
+    guard = {"accuracy": (at_least(relative), at_least(limit))}
+    weights = preference(prefer).weights
+    wanted = objective(Preference(weights, guard))
+    front = [results[i] for i in wanted.front(results)]
+    chosen = results[wanted.order_of_preference(results)[0]]
+    if not any(wanted.front_choice(front).admits(metrics) for metrics in front):
+        assert chosen["accuracy"] == max(metrics["accuracy"] for metrics in front)
+    assert Objective.from_json(json.loads(json.dumps(wanted.to_json()))).front_choice(front).admits(
+        chosen
+    ) == wanted.front_choice(front).admits(chosen)
 
 
 def test_a_guard_may_be_on_a_metric_that_is_no_goal() -> None:

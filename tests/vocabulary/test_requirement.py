@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.requirement import Bound, at_least, at_most, requirement
+from onefold.vocabulary.requirement import Bound, at_least, at_most, check_fraction, requirement
 
 NUMBERS = st.integers(-4, 4).map(float) | st.floats(-10, 10)
 NEAR_BEST = Objective(minimize="parameters", require={"accuracy": at_least("best-0.01")})
@@ -38,9 +38,24 @@ def test_limits_may_have_the_unit_of_their_metric(text, limit):
 
 
 def test_a_limit_with_another_unit_is_rejected():
-    for text in ("accuracy>=9kB", "latency_s<=2kB", "throughput_per_s>=100ms"):
+    for text in ("latency_s<=2kB", "throughput_per_s>=100ms", "accuracy>=high", "latency<=inf ms"):
         with pytest.raises(ObjectiveError, match="not the limit of a requirement"):
             requirement(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("latency<=3ms", "did you mean 'latency_s'"), ("size<=2MB", "known: encoded_bytes"), ("accuracy>=9kB", "known")],
+)
+def test_a_unit_needs_a_metric_whose_name_says_it(text: str, hint: str) -> None:
+    with pytest.raises(ObjectiveError, match=f"has a unit, and the name of the metric .* says none; {hint}"):
+        requirement(text)
+    assert requirement("latency<=3") == ("latency", at_most(3))
+
+
+@pytest.mark.parametrize("bound", [at_least(0.9), at_least(1), at_least("best-0.1"), at_least("best-10%"), at_most(0)])
+def test_bounds_within_an_accuracy_are_accepted(bound: Bound) -> None:
+    check_fraction("accuracy", bound)
 
 
 def test_nan_violates_every_bound():

@@ -22,6 +22,7 @@ from onefold.cli.options import (
     RuntimeOption,
     TakeOption,
     TrustOption,
+    requirements_of,
 )
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import parameters, recipe_of_settings
@@ -29,7 +30,6 @@ from onefold.device.catalog import HOST
 from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value, to_json
-from onefold.vocabulary.requirement import requirement
 from onefold.vocabulary.variants import Recipe, Variant
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def compress(
                 quantities.parse_share(allow_slower),
                 take,
                 distill,
-                require=dict(requirement(text) for text in require or []),
+                require=requirements_of(require or []),
                 runtimes=tuple(runtimes or ()),
             ),
             save=save,

@@ -27,11 +27,15 @@ EXPECTED = {  # by words in Typer's own messages
 }
 KNOWN_NAMES = re.compile(r"(?<=[;?]) known: ")
 UNITS = ("", "_s", "_j", "_bytes")
+RENAMED = {"kind": "--budget", "share": "--fork-share", "epochs": "--fork-epochs"}  # options, by Python argument
+REPHRASED = {"recipe=None": "--plain"}  # options, by what a Python caller writes instead
 
 
 def cli_message(error: OnefoldError, command: Any) -> str:
     """Return the error's message with the options of a Typer command, if any, in place of Python arguments."""
     options = {} if command is None else dict(_options(command))
+    known_options = set(options.values())
+    options = {**{name: option for name, option in RENAMED.items() if option in known_options}, **options}
     message = str(error)
     end = match.start() if (match := KNOWN_NAMES.search(message)) else len(message)
     message, known = message[:end], message[end:]
@@ -85,6 +89,8 @@ def _given(arguments: Sequence[str], parameter: Any) -> str | None:
 
 def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:
     name, value = match.groups()
+    if (option := REPHRASED.get(match[0])) in options.values():
+        return str(option)
     if name not in options:
         return match[0]
     if value == "True":

@@ -48,7 +48,10 @@ def impact(
     workloads: WorkloadsArgument,
     settings: Mapping[str, Value],
     trials: Annotated[int, typer.Option(help="Configurations per arm")] = 30,
-    best: Annotated[int, typer.Option(help="Models per arm to train fully and compare")] = 10,
+    best: Annotated[
+        int | None,
+        typer.Option(help="Models per arm to train fully and compare (default: 10, or all of fewer trials)"),
+    ] = None,
     max_epochs: Annotated[
         int | None,
         typer.Option(help="Epochs of the full training; by default the most that the space's epochs allow, or else 4"),

@@ -10,7 +10,7 @@ import typer
 from onefold.serving.space import BATCH_SIZES, ServingSpace
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.preference import Preference, preference
-from onefold.vocabulary.requirement import requirement
+from onefold.vocabulary.requirement import Bound, requirement
 
 # Panels appear in the order of their first option.
 BUDGET = "Budget"
@@ -178,8 +178,25 @@ def preference_of(prefer: str | None, guard: list[str]) -> Preference | None:
         raise InputError(
             f"--guard none admits every model of the front; leave the other guards out, got {', '.join(guard)}"
         )
-    bounds = None if not guard else {} if guard == [NO_GUARD] else dict(requirement(text) for text in guard)
-    return Preference(preference(prefer).weights, bounds)
+    bounds: dict[str, tuple[Bound, ...]] = {}
+    for metric, bound in [] if guard == [NO_GUARD] else map(requirement, guard):
+        bounds[metric] = (*bounds.get(metric, ()), bound)
+    listed = {metric: each if len(each) > 1 else each[0] for metric, each in bounds.items()}
+    return Preference(preference(prefer).weights, listed if guard else None)
+
+
+def requirements_of(texts: list[str]) -> dict[str, Bound]:
+    """Return the bounds of `--require`, one for each metric."""
+    bounds: dict[str, Bound] = {}
+    for text in texts:
+        metric, bound = requirement(text)
+        if metric in bounds:
+            raise InputError(
+                f"--require takes one bound on each metric, got {metric}{bounds[metric]} and {text}; "
+                "leave one of them out"
+            )
+        bounds[metric] = bound
+    return bounds
 
 
 def space_up_to(largest_batch: int | None) -> ServingSpace | None:

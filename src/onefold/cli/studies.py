@@ -134,7 +134,7 @@ def export(
 ) -> None:
     """Write the model of a trial into a folder; with devices, measured and ready to serve.
 
-    --prefer and --guard choose from the Pareto front again.
+    --prefer and --guard choose from the Pareto front again, and the reasons are printed.
     """
     opened = Study.open(study, home=home)
     with nullcontext() if as_json else out.status(f"exporting from {study} …"):
@@ -145,6 +145,8 @@ def export(
     else:
         metrics = results(card["metrics"], opened.spec.objective)
         out.print(f"trial {card['trial']}: {metrics}", soft_wrap=True)
+        for reason in card.get("why", ()):
+            out.print(f"why     {reason}", soft_wrap=True)
         out.print(f"saved   {folder}", soft_wrap=True)
 
 

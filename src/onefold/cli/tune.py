@@ -43,6 +43,7 @@ from onefold.cli.options import (
     ThreadsOption,
     WorkloadArgument,
     preference_of,
+    requirements_of,
     space_up_to,
 )
 from onefold.cli.study_run import check_save_folder, run
@@ -59,7 +60,6 @@ from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.preference import Preference
 from onefold.vocabulary.quantities import parse_bytes, parse_share
-from onefold.vocabulary.requirement import requirement
 
 
 def tune(
@@ -263,7 +263,7 @@ def objective_of(
     default: Objective, maximize: list[str], minimize: list[str], require: list[str], prefer: Preference | None = None
 ) -> Objective:
     """Return the objective that the options describe; without goals, those of the workload. Requirements are added."""
-    bounds = {**default.require, **dict(requirement(text) for text in require)}
+    bounds = {**default.require, **requirements_of(require)}
     if not maximize and not minimize:
         maximize = [goal.metric for goal in default.goals if goal.maximize]
         minimize = [goal.metric for goal in default.goals if not goal.maximize]

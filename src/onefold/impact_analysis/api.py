@@ -40,6 +40,7 @@ from onefold.vocabulary.variants import Recipe
 
 PAPER_RECIPE = Recipe(sparsity=0.8, precision="int8")
 DEFAULT_EPOCHS = 4
+DEFAULT_BEST = 10
 
 
 @suggest_fields
@@ -48,21 +49,28 @@ class ImpactOptions:
     """The size of an impact analysis."""
 
     trials: int = 30  # configurations per arm
-    best: int = 10  # of each arm, which are fully trained and compared
+    best: int | None = None  # of each arm, which are fully trained and compared; by default 10, or all of fewer trials
     max_epochs: int | None = None  # of the full training; by default what the space's `epochs` may be, or 4
     min_data: float = 0.2  # share of the data in the first rung, which is one epoch
     fine_tuning_epochs: int = 1  # after pruning
 
     def check(self) -> None:
         """Raise InputError for values out of range."""
-        if self.best < 2:
+        if self.trials < 2:
+            raise InputError(f"trials must be at least 2 to compare arms, but got {self.trials}")
+        if self.best is not None and self.best < 2:
             raise InputError(f"best must be at least 2 to compare arms, but got {self.best}")
-        if self.best > self.trials:
+        if self.best is not None and self.best > self.trials:
             raise InputError(f"best must be at most trials={self.trials}, but got {self.best}")
         if self.fine_tuning_epochs < 1:
             raise InputError(
                 f"fine_tuning_epochs must be at least 1, since training follows pruning, got {self.fine_tuning_epochs}"
             )
+
+    @property
+    def best_per_arm(self) -> int:
+        """Return how many models of each arm are fully trained and compared."""
+        return min(DEFAULT_BEST, self.trials) if self.best is None else self.best
 
     def full_epochs(self, space: Space) -> int:
         """Return the epochs of the full training; raises InputError if they cut the hyperparameter `epochs` short."""
@@ -197,7 +205,7 @@ def plan_analysis(
     search = SearchOptions(
         "random",
         "top-k",
-        options.best,
+        options.best_per_arm,
         first=plan.configs,
         arms=[arm.members for arm in plan.arms],
         pairs=[arm.pairs for arm in plan.arms],

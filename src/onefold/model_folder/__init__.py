@@ -21,6 +21,7 @@ from onefold.model_folder.card import (
     find_weights,
     has_weights,
     read_card,
+    read_trained_card,
 )
 from onefold.model_folder.generation import new_generation, sync_folder
 from onefold.model_folder.manifest import MANIFEST, Manifest
@@ -45,6 +46,7 @@ __all__ = [
     "new_generation",
     "open_folder",
     "read_card",
+    "read_trained_card",
     "saving",
     "sync_folder",
 ]

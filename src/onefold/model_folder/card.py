@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,19 @@ def has_weights(folder: Path) -> bool:
     return (folder / CARD).is_file() and find_weights(folder).is_file()
 
 
+def read_trained_card(folder: Path) -> dict[str, Any]:
+    """Return the content of `model.json`; raises InputError if `folder` has no card or no weights."""
+    _check_files(folder, (folder / CARD, find_weights(folder)))
+    return read_card(folder)
+
+
 def read_card(folder: Path) -> dict[str, Any]:
-    """Return the content of `model.json`; raises InputError if `folder` is not that of a trained model."""
-    missing = [path.name for path in (folder / CARD, find_weights(folder)) if not path.is_file()]
-    if missing:
-        raise InputError(
-            f"{folder} is not a folder of a trained model: it has no {' and no '.join(missing)}; "
-            "save the result of a study there first"
-        )
+    """Return the content of `model.json`; raises InputError if `folder` has no card.
+
+    The folder of a compressed fork has a card and a model file, but no weights.
+    """
     path = folder / CARD
+    _check_files(folder, (path,))
     try:
         card = read_json(path, MAX_CARD_BYTES)
     except (OSError, ValueError) as error:
@@ -44,3 +49,12 @@ def read_card(folder: Path) -> dict[str, Any]:
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
         raise InputError(f"{path} has no configuration of the model")
     return card
+
+
+def _check_files(folder: Path, files: Iterable[Path]) -> None:
+    missing = [path.name for path in files if not path.is_file()]
+    if missing:
+        raise InputError(
+            f"{folder} is not a folder of a trained model: it has no {' and no '.join(missing)}; "
+            "save the result of a study there first"
+        )

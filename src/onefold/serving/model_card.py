@@ -23,6 +23,8 @@ def model_card(deployment: Deployment) -> str:
     lines = ["# Model card", ""]
     if origin.get("workload") or origin.get("study"):
         lines += [f"Tuned by Onefold: study {origin.get('study')}, trial {origin.get('trial')}.", ""]
+    if origin.get("why"):
+        lines += [*(f"- {sentence}" for sentence in origin["why"]), ""]
     for title, key in (("Configuration", "config"), ("On validation data", "metrics"), ("On test data", "test")):
         values = {name: value for name, value in (origin.get(key) or {}).items() if not is_serving_metric(name)}
         if values:

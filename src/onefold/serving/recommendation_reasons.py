@@ -68,12 +68,17 @@ def _place_on_front(records: TrialRecords, winner: Trial, at_level: str) -> str:
     members = front(records.trials, objective)
     choice = objective.front_choice([trial.metrics for trial in members])
     admitted = [trial for trial in members if choice.admits(trial.metrics)]
-    bounds = " and ".join(map(_settled_bound, choice.guard.items()))
+    bounds = " and ".join(map(_settled_bound, choice.guard))
     guard = bounds if admitted else ""
     weighed = [goal for goal in objective.goals if prefer.weight(goal.metric)]
     among = f", of the {len(admitted)} with {guard}," if guard else ""
     if len(members) == 1:
         reason = f"the only trial on the Pareto front{at_level}"
+        reason += f", which has no trial with {bounds}" if bounds and not admitted else ""
+    elif bounds and not admitted:
+        reason = (
+            f"on the Pareto front of {len(members)} trials{at_level}, none of which has {bounds}, and comes closest"
+        )
     elif len(admitted) == 1:
         reason = f"on the Pareto front of {len(members)} trials{at_level} and the only one with {guard}"
     else:
@@ -85,8 +90,6 @@ def _place_on_front(records: TrialRecords, winner: Trial, at_level: str) -> str:
             reason += f"closest to the best of its goals, weighed by {weights}"
         else:
             reason += "closest to the best of every goal"
-    if bounds and not admitted:
-        reason += f", which has no trial with {bounds}"
     return f"{reason}: " + ", ".join(_goal_value(records, goal, winner, members) for goal in objective.goals)
 
 
@@ -106,7 +109,10 @@ def _goal_value(records: TrialRecords, goal: Goal, winner: Trial, members: Seque
 def trial_comparisons(
     records: TrialRecords, winner: Trial, top: int, alternatives: Sequence[RankedTrial]
 ) -> Iterator[str]:
-    """Compare the recommended trial with the top-1, and with a cheaper trial of nearly the same quality."""
+    """Compare the recommended trial with the top-1, and with a cheaper trial of nearly the same quality.
+
+    A comparison names every goal in which the cheaper trial is worse.
+    """
     by_number = {trial.trial: trial for trial in alternatives}
     quality, cost = records.quality, cost_goal(records.objective)
     chosen, best_quality = by_number.get(winner.number), by_number[top]
@@ -119,7 +125,7 @@ def trial_comparisons(
         loss = _quality_loss(quality, chosen.quality, best_quality.quality)
         advantage = _advantage(cost, chosen, best_quality)
         if advantage:
-            price = f", for {loss}" if loss else ""
+            price = _price(records, chosen, best_quality)
             yield f"compared with the trial of the {best_of} (trial {top}) it {advantage}{price}"
         elif loss:
             but = "" if best_quality.keeps else ", but it misses a requirement"
@@ -127,9 +133,39 @@ def trial_comparisons(
     cheapest = alternatives[0]
     advantage = _advantage(cost, cheapest, chosen)
     if cheapest is not chosen and cheapest.keeps and advantage:
-        loss = _quality_loss(quality, cheapest.quality, chosen.quality)
-        degree = "nearly" if loss else "at least"
-        yield f"trial {cheapest.trial} is {degree} as good and {advantage}" + (f", for {loss}" if loss else "")
+        price = _price(records, cheapest, chosen)
+        if _worse_goals(records, cheapest, chosen):
+            yield f"trial {cheapest.trial} {advantage}{price}"
+        else:
+            degree = "nearly" if price else "at least"
+            yield f"trial {cheapest.trial} is {degree} as good and {advantage}{price}"
+
+
+def _price(records: TrialRecords, trial: RankedTrial, other: RankedTrial) -> str:
+    """Phrase everything in which a trial is worse than another: its quality, and every other goal; "" if nothing."""
+    loss = _quality_loss(records.quality, trial.quality, other.quality)
+    losses = [*([loss] if loss else []), *_worse_goals(records, trial, other)]
+    return f", for {' and '.join(losses)}" if losses else ""
+
+
+def _worse_goals(records: TrialRecords, trial: RankedTrial, other: RankedTrial) -> list[str]:
+    """Phrase how much worse a trial is than another in the goals besides the quality."""
+    metrics = {each.number: each.metrics for each in records.trials}
+    own, others = metrics[trial.trial], metrics[other.trial]
+    goals = [goal for goal in records.objective.goals if goal.metric in own and goal.metric in others]
+    return [
+        _goal_loss(goal, own[goal.metric], others[goal.metric])
+        for goal in goals
+        if goal.metric != records.quality.metric and goal.loss(own[goal.metric]) > goal.loss(others[goal.metric])
+    ]
+
+
+def _goal_loss(goal: Goal, value: float, better: float) -> str:
+    """Phrase a worse value of a goal as a multiple of a better one: "13.7x the encoded_bytes"."""
+    multiple = f"{value / better:.3g}" if value > 0 and better > 0 else "1"
+    if multiple == "1":
+        return f"a {goal.metric} of {value:.6g} instead of {better:.6g}"
+    return f"{multiple}x the {goal.metric}"
 
 
 def _advantage(cost: Goal, trial: RankedTrial, other: RankedTrial) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from onefold.serving.ranked_trials import Servings
+from onefold.serving.recommendation import Recommendation, recommend
 from onefold.store import StudyRecord
 from onefold.study.spec import Spec
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.preference import Preference
-from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import StudyState, Trial
 
 
@@ -18,19 +20,40 @@ def trial_handed_over(record: StudyRecord) -> int | None:
     return record.result.get("trial") if record.state is StudyState.DONE else None
 
 
-def trial_to_export(
-    record: StudyRecord, trials: Sequence[Trial], number: int | None, prefer: Preference | None
-) -> Trial:
+@dataclass(frozen=True, slots=True)
+class ExportChoice:
+    """The trial to export and, if it was chosen from the Pareto front, the sentences that say why."""
+
+    trial: Trial
+    why: tuple[str, ...] = ()
+
+    @property
+    def for_card(self) -> dict[str, Any]:
+        """Return what the model's card says of the choice."""
+        return {"why": list(self.why)} if self.why else {}
+
+
+def choose_export(
+    record: StudyRecord,
+    trials: Sequence[Trial],
+    number: int | None,
+    prefer: Preference | None,
+    servings: Servings | None = None,
+) -> ExportChoice:
     """Return the trial with this number; without one, the trial that is preferred or that was handed over.
 
-    Raises InputError if there is none, or if both a number and a preference are given.
+    `servings` are the serving costs of the trials by device, for the reasons of a preference. Raises InputError if
+    there is no such trial, or if both a number and a preference are given.
     """
+    why: tuple[str, ...] = ()
     if prefer is not None:
         if number is not None:
             raise InputError(
                 f"trial={number} names the model to export, so that nothing is left to prefer; give one of them"
             )
-        number = _preferred(Spec.from_json(record.spec).objective.preferring(prefer), trials)
+        recommended = _recommended(Spec.from_json(record.spec), trials, prefer, servings or {})
+        if recommended is not None:
+            number, why = recommended.trial, (*recommended.shortfalls, *recommended.reasons)
     if number is None:
         number = trial_handed_over(record)
     if number is None:
@@ -39,13 +62,14 @@ def trial_to_export(
     if number not in known:
         has = f"0 to {max(known)}" if known else "none"
         raise InputError(f"the study {record.name!r} has no trial {number}; its trials: {has}")
-    return known[number]
+    return ExportChoice(known[number], why)
 
 
-def _preferred(objective: Objective, trials: Sequence[Trial]) -> int | None:
-    """Return the number of the trial to hand over by this objective; None if no trial has a result."""
+def _recommended(spec: Spec, trials: Sequence[Trial], prefer: Preference, servings: Servings) -> Recommendation | None:
+    """Return the recommendation by a preference; None if no trial has a result."""
+    objective = spec.objective.preferring(prefer)
     finished = [trial.with_metrics(objective.completed(trial.metrics)) for trial in trials if trial.finished_rungs]
     if finished:
         objective.check_guard({name for trial in finished for name in trial.metrics})
-    ranking = ranked(finished, objective)
-    return ranking[0].number if ranking else None
+    quality = (spec.workload_objective or objective).goals[0]
+    return recommend(finished, objective, servings, [device.name for device in spec.devices], quality)

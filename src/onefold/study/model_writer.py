@@ -51,8 +51,8 @@ class ModelWriter:
     measurement: TrialMeasurement | None
     home: Path
 
-    def write(self, trial: Trial, target: Path) -> None:
-        """Write the model of a trial into `target`, in place of one that is there.
+    def write(self, trial: Trial, target: Path, *, for_card: Mapping[str, Any]) -> None:
+        """Write the model of a trial into `target`, in place of one that is there. Its card has `for_card` too.
 
         Raises InputError if the trial has no weights, and ModelError if it cannot be served.
         """
@@ -65,7 +65,7 @@ class ModelWriter:
                 f"trial {trial.number} was stopped at level {trial.level}, and its model was removed when the study "
                 f"ended; export a trial of the front: onefold show {self.study} --front"
             )
-        card = self.card(trial, self.describe(trial))
+        card = {**self.card(trial, self.describe(trial)), **for_card}
         with new_generation(target, home=self.home) as new:
             write_files(self.folder, new, trial, card, shared=(REFERENCE,))
         self.deploy(trial, target, card)

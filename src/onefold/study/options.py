@@ -108,14 +108,13 @@ def compress_options(
 
 
 def fork_plan(options: ForkOptions, budget: Budget) -> ForkPlan:
-    """Return what the search needs to know of forks; raises InputError for an invalid option or budget."""
+    """Return what the search needs to know of forks; raises InputError for an invalid recipe or budget."""
     from onefold.compression.forks import split_recipes  # imports torch
 
-    options.check()
     if budget.kind == "time":
         raise InputError(
-            'compress="in-loop" divides epochs between trials and their forks, but a budget of kind "time" grants '
-            'seconds; use kind="epochs"'
+            'compress="in-loop" divides epochs between trials and their forks, but a budget with kind="time" '
+            'grants seconds; use kind="epochs"'
         )
     scored, trained = split_recipes(options)
     return ForkPlan(scored, trained, options.share)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from onefold.model_folder import CARD, PROFILE, REFERENCE, find_weights, new_generation, saving
-from onefold.serving.deployment_files import MODEL
+from onefold.serving import deploy
+from onefold.serving.deployment_files import DEPLOYMENT, MODEL
 from onefold.serving.export import samples_beside
 from onefold.serving.recommendation import Recommendation
 from onefold.training.trial_files import best_weights_file, fork_file
@@ -92,20 +93,29 @@ class Result:
         return copy_best(self.folder, Path(folder), self.compressed)
 
 
-def copy_best(study: Path, target: Path, compressed: Path | None) -> Path:
+def copy_best(study: Path, target: Path, compressed: Path | None, *, for_card: Mapping[str, Any] | None = None) -> Path:
     """Copy the model that a study has handed over, and its recommended variant if there is one, into a folder.
 
-    Raises InputError if the folder cannot be written.
+    Its card has `for_card` too. Raises InputError if the folder cannot be written.
     """
     source = study / "best"
     try:
         with saving(target, f"; it is in {source}"), new_generation(target, home=study.parent.parent) as new:
             shutil.copytree(source, new, dirs_exist_ok=True)
+            if for_card:
+                _extend_card(study, new, for_card)
             if compressed is not None:
                 shutil.copytree(compressed, new / compressed.name)
     except ModelError as error:
         raise InputError(f"cannot save the model in {target} ({error}); it is in {source}") from error
     return target
+
+
+def _extend_card(study: Path, new: Path, for_card: Mapping[str, Any]) -> None:
+    card = {**read_card(study), **for_card}
+    write_card(new, card)
+    if (new / DEPLOYMENT).is_file():
+        deploy.write_files(new, new / MODEL, replace(deploy.read(study / "best"), model=card))
 
 
 def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) -> None:

@@ -15,7 +15,7 @@ from onefold.serving.options import ServingOptions
 from onefold.study.options import CompressMode
 from onefold.vocabulary.budget import Budget
 from onefold.vocabulary.error_text import headline
-from onefold.vocabulary.errors import OnefoldError, StoreError
+from onefold.vocabulary.errors import ObjectiveError, OnefoldError, StoreError
 from onefold.vocabulary.forks import ENCODED_BYTES, ForkOptions
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Objective
@@ -119,6 +119,10 @@ class Spec:
         The guard may be on the workload's own metric, as it is by default, though that is not reported.
         """
         names = set(reported)
+        if ENCODED_BYTES in {*self.objective.inputs, *self.objective.guard_inputs}.difference(names):
+            raise ObjectiveError(
+                f'the metric {ENCODED_BYTES!r} is measured by compression in the loop; add compress="in-loop"'
+            )
         self.objective.check(names)
         own = self.workload_objective.inputs if self.workload_objective is not None else ()
         self.objective.check_guard({*names, *own})

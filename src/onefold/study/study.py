@@ -23,7 +23,7 @@ from onefold.store import StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.study.attempts import INTERRUPTIONS, attempt_at_job
 from onefold.study.events import OnEvent, StudyEvent
-from onefold.study.export_choice import trial_handed_over, trial_to_export
+from onefold.study.export_choice import choose_export, trial_handed_over
 from onefold.study.extension import Extension, retried_rungs
 from onefold.study.options import (
     CompressMode,
@@ -51,7 +51,7 @@ from onefold.vocabulary.forks import ForkOptions
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.preference import Preference, preference
+from onefold.vocabulary.preference import Preference, guard_bounds, preference
 from onefold.vocabulary.records import Config, StudyState, Trial, TrialState
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.variants import COMPRESSED_FOLDER
@@ -209,6 +209,8 @@ class Study:
             selection=selection,
         )
         _check_first(spec, self._tunable)
+        guard = guard_bounds(spec.objective.prefer.guard)
+        self._tunable.check_bounds([*spec.objective.require.items(), *guard])
         return spec
 
     def _guarded(self, objective: Objective) -> Objective:
@@ -336,8 +338,9 @@ class Study:
         Without `trial` it is the model that the study has handed over. Any other trial that still has its weights is
         tested and, if the study has devices, exported, measured and deployed first; those of the Pareto front always
         have their weights. `prefer` chooses from the front again: weights of the goals, or a Preference, of which the
-        weights or the guard are the study's if it has none. With `runtimes`, the model is converted for these too,
-        measured in them, and served by the fastest: openvino, ncnn, litert, executorch, pytorch, or all.
+        weights or guard are the study's if it has none. `why` in the card, `model.json`, then says how the trial was
+        chosen, and whether it meets the guard. With `runtimes`, the model is converted for these too, measured in them,
+        and served by the fastest: openvino, ncnn, litert, executorch, pytorch, or all.
 
         Raises:
             InputError: There is no such trial, it has no weights, or the folder cannot be written; `prefer` is given
@@ -354,11 +357,15 @@ class Study:
             raise InputError("runtimes are compared on a device, and this study has none; measure the model instead")
         with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record, trials = store.study(self.name), store.trials(self.name)
-            chosen = trial_to_export(record, trials, trial, None if prefer is None else preference(prefer))
-            is_handed_over = chosen.number == trial_handed_over(record) and not runtimes
+            wanted = None if prefer is None else preference(prefer)
+            self._tunable.check_bounds(guard_bounds(wanted.guard if wanted else None))
+            chosen = choose_export(record, trials, trial, wanted, store.trial_surfaces(self.name) if wanted else None)
+            is_handed_over = chosen.trial.number == trial_handed_over(record) and not runtimes
             if is_handed_over and (self.folder / "best").is_dir():
                 compressed = self.folder / COMPRESSED_FOLDER
-                return copy_best(self.folder, target, compressed if compressed.is_dir() else None)
+                return copy_best(
+                    self.folder, target, compressed if compressed.is_dir() else None, for_card=chosen.for_card
+                )
             run = StudyRun(self.name, self._tunable, home=self._home, store=store, lock=lock, on_event=self.on_event)
             with saving(target):
                 run.export(record, chosen, target, tuple(runtimes))

@@ -21,6 +21,7 @@ from onefold.study import parallelism
 from onefold.study.attempts import INTERRUPTIONS
 from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyProgress, StudyStarted
+from onefold.study.export_choice import ExportChoice
 from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
 from onefold.study.model_writer import ModelWriter
@@ -35,7 +36,7 @@ from onefold.vocabulary.errors import ModelError, OnefoldError, WorkloadError
 from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.ratios import SERVED_SAMPLES
-from onefold.vocabulary.records import Failure, StudyState, Trial
+from onefold.vocabulary.records import Failure, StudyState
 from onefold.vocabulary.serving import OptimizeFor
 
 log = log_of()
@@ -109,7 +110,7 @@ class StudyRun:
                     self._keep_best_so_far(handover)
                 raise
 
-    def export(self, record: StudyRecord, trial: Trial, target: Path, runtimes: tuple[str, ...] = ()) -> None:
+    def export(self, record: StudyRecord, chosen: ExportChoice, target: Path, runtimes: tuple[str, ...] = ()) -> None:
         """Write the model of a trial into a folder, tested, and with devices measured and ready to serve."""
         spec = Spec.from_json(record.spec)
         spec = replace(spec, serving=replace(spec.serving, runtimes=runtimes or spec.serving.runtimes))
@@ -120,7 +121,7 @@ class StudyRun:
                 writer = ModelWriter(
                     self._name, spec, self._tunable, engine, self._folder, measurement, self._home.path
                 )
-                writer.write(trial, target)
+                writer.write(chosen.trial, target, for_card=chosen.for_card)
         finally:
             shutil.rmtree(self._folder / "data", ignore_errors=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import InputError, Rejected, SpaceError, WorkloadError
 from onefold.vocabulary.objective import VALUE, Objective
 from onefold.vocabulary.records import Config
+from onefold.vocabulary.requirement import Bound, check_fraction
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import Workload
 from onefold.vocabulary.workload_reference import load
@@ -72,6 +73,15 @@ class Tunable:
         """Return the names of all metrics that trials may report without a device; None if only a trial shows them."""
         own = self.workload.reported_metrics if self.workload is not None else None
         return None if own is None else (*own, *COST_METRICS)
+
+    def check_bounds(self, bounds: Iterable[tuple[str, Bound]]) -> None:
+        """Raise ObjectiveError for a bound that no accuracy can miss or meet; metrics of a workload's own are free."""
+        own = type(self.workload)
+        is_usual = issubclass(own, Workload) and own.reported_metrics is Workload.reported_metrics
+        if is_usual and self.reported_metrics is not None:
+            for metric, bound in bounds:
+                if metric == "accuracy":
+                    check_fraction(metric, bound)
 
     @property
     def rungs(self) -> str:

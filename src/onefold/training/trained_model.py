@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onefold.model_folder import CARD, ModelFolder, find_weights, read_card
+from onefold.model_folder import CARD, ModelFolder, find_weights, read_trained_card
 from onefold.training.classification_head import head_named
 from onefold.training.metrics import as_metrics
 from onefold.training.network import build_network
@@ -41,7 +41,9 @@ class TrainedModel:
     def read(cls, folder: ModelFolder, workload: Workload | None = None) -> TrainedModel:
         """Open the folder of a trained model; `workload` replaces the one that its card names."""
         network, workload, config = load_network(folder, workload)
-        return cls(workload, config, network, open_splits(workload, torch.device("cpu")), read_card(folder.path))
+        return cls(
+            workload, config, network, open_splits(workload, torch.device("cpu")), read_trained_card(folder.path)
+        )
 
     @property
     def has_test_data(self) -> bool:
@@ -106,7 +108,7 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
 
     Raises InputError if the folder cannot be opened, and UntrustedFolder if its card names code that may not run.
     """
-    card = read_card(folder.path)
+    card = read_trained_card(folder.path)
     reference = str(card.get("workload") or "")
     if workload is None and not reference:
         raise InputError(f"{folder.path / CARD} names no workload; give one from Python, as workload=MyWorkload()")

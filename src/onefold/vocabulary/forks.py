@@ -6,6 +6,7 @@ its parent, the number of the parent as `compress_of`, and its recipe, such as `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.vocabulary.argument_checks import suggest_fields
@@ -66,25 +67,34 @@ class ForkOptions:
     max_metric_loss: float = 0.01  # by quantization; quantization-aware training follows if it is more
     distill: float = 0.0  # weight of the parent's class scores in the loss of a fork; 0 trains on the targets alone
 
-    def check(self) -> None:
-        """Raise InputError for the first invalid option; recipes are checked by the registry of methods."""
+    def __post_init__(self) -> None:
+        is_sequence = isinstance(self.recipes, Sequence) and not isinstance(self.recipes, str)
+        if not is_sequence or not all(isinstance(recipe, Recipe) for recipe in self.recipes):
+            raise InputError(
+                f'recipes must be a tuple of recipes, such as (Recipe(precision="int8"),), but got {self.recipes!r}'
+            )
+        object.__setattr__(self, "recipes", tuple(self.recipes))
         if not self.recipes:
             raise InputError("recipes must have at least one recipe; leave it out for the default ones")
         if any(recipe.is_plain for recipe in self.recipes):
             raise InputError("recipes has one that changes nothing; every trial is trained uncompressed in any case")
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
-            raise InputError(f"epochs must be at least 1, since fine-tuning follows pruning, but got {self.epochs}")
-        if not 0 <= self.share < 1:
-            raise InputError(f"share must be at least 0 and below 1, such as 0.5, but got {self.share}")
-        if not self.max_metric_loss >= 0:
-            raise InputError(f"max_metric_loss must be at least 0, but got {self.max_metric_loss}")
+            raise InputError(f"epochs must be at least 1, since fine-tuning follows pruning, but got {self.epochs!r}")
+        if not (_is_number(self.share) and 0 <= self.share < 1):
+            raise InputError(f"share must be at least 0 and below 1, such as 0.5, but got {self.share!r}")
+        if not (_is_number(self.max_metric_loss) and self.max_metric_loss >= 0):
+            raise InputError(f"max_metric_loss must be at least 0, but got {self.max_metric_loss!r}")
         check_distill(self.distill)
 
 
 def check_distill(distill: float) -> None:
     """Raise InputError unless `distill` is the weight of soft targets."""
-    if not 0 <= distill <= 1:
-        raise InputError(f"distill must be between 0 and 1, such as 0.5, but got {distill}")
+    if not (_is_number(distill) and 0 <= distill <= 1):
+        raise InputError(f"distill must be between 0 and 1, such as 0.5, but got {distill!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)

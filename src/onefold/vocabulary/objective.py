@@ -19,7 +19,7 @@ from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
 from onefold.vocabulary.pareto import KneeDistance, fronts, spread
-from onefold.vocabulary.preference import Preference, meets_guard, preference
+from onefold.vocabulary.preference import Preference, SettledGuard, guard_violation, preference
 from onefold.vocabulary.ratios import FORMER_FORMULAS, RATIOS, ratio_formula
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.requirement import Bound
@@ -216,7 +216,8 @@ class Objective:
         """Return the positions of `results`, the first to hand over first: feasible ones before the rest, then by goal.
 
         With several goals, results are ordered by non-dominated front. Inside a front, those that meet the guard of the
-        preference come first, and then those closest to the knee. Equal results keep their order.
+        preference come first, the closest to the knee first, and then the smallest violation. Equal results keep their
+        order.
         """
         if len(self.goals) == 1:
             return self._order_by_goal(results)
@@ -229,10 +230,13 @@ class Objective:
     def front_choice(self, front: Sequence[Metrics]) -> FrontChoice:
         """Return how to choose from a Pareto front, which must not be empty."""
         guard = self.prefer.settled_guard(front)
-        admitted = [metrics for metrics in front if meets_guard(metrics, guard)] or list(front)
+        violations = [guard_violation(metrics, guard) for metrics in front]
+        least = min(violations)
+        eligible = [metrics for metrics, violation in zip(front, violations) if violation == least]
         distance = KneeDistance(
-            [self.losses(metrics) for metrics in admitted],
+            [self.losses(metrics) for metrics in eligible],
             [self.prefer.weight(goal.metric) for goal in self.goals],
+            [_guarded_loss(goal, guard) for goal in self.goals],
         )
         return FrontChoice(self, guard, distance)
 
@@ -289,17 +293,30 @@ class FrontChoice:
     """How to choose from one Pareto front: the guard with its limits, and the distance from the best of every goal."""
 
     objective: Objective
-    guard: Mapping[str, Bound]
+    guard: SettledGuard
     distance: KneeDistance
 
     def admits(self, metrics: Metrics) -> bool:
         """Return whether the metrics meet the guard."""
-        return meets_guard(metrics, self.guard)
+        return guard_violation(metrics, self.guard) == 0
 
     def key(self, metrics: Metrics) -> tuple[float, ...]:
-        """Return a key that sorts the trials of a front, the one to hand over first; the first goal breaks ties."""
+        """Return a key that sorts the trials of a front, the one to hand over first.
+
+        Trials that meet the guard come first, then the smallest violation; the first goal breaks ties.
+        """
         losses = self.objective.losses(metrics)
-        return (not self.admits(metrics), *self.distance(losses), *losses)
+        return (guard_violation(metrics, self.guard), *self.distance(losses), *losses)
+
+
+def _guarded_loss(goal: Goal, guard: SettledGuard) -> float | None:
+    """Return the loss of a goal at the limit of its guard, if that is relative to the best."""
+    limits = [
+        goal.loss(bound.limit)
+        for metric, bound in guard
+        if metric == goal.metric and bound.at_least is goal.maximize and bound.from_best and bound.limit is not None
+    ]
+    return min(limits, default=None)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import le, lt
 
 REFERENCE = 1.1  # of the hypervolume, where 0 is the best value on a front and 1 the worst
+LEAST_RATIO, LEAST_SHARE = 2.0, 0.05  # of the best value: what counts 1 at a knee, if the front spans less
 
 
 def dominates(first: Sequence[float], other: Sequence[float]) -> bool:
@@ -68,12 +69,20 @@ def spread(front: Sequence[Sequence[float]], first: int | None = None) -> Iterat
 class KneeDistance:
     """The distance of a point from the best value of every goal among the points of a front: least at the knee.
 
-    Each goal counts from 0, its best value on the front, to its worst, which is 1 times the weight of the goal. Goals
-    whose losses are all positive, such as costs, are compared by ratio.
+    Each goal counts from 0, its best value on the front, to 1 times its weight, at its limit if it has one and else at
+    the worst value on the front. Goals whose losses are all positive, such as costs, are compared by ratio. Since a
+    front of few points may span next to nothing, what counts 1 is at least LEAST_RATIO times the best value, or
+    LEAST_SHARE of it away.
     """
 
-    def __init__(self, front: Sequence[Sequence[float]], weights: Sequence[float]) -> None:
-        self._scales = _scales(front)
+    def __init__(
+        self,
+        front: Sequence[Sequence[float]],
+        weights: Sequence[float],
+        limits: Sequence[float | None] | None = None,
+    ) -> None:
+        columns = zip(zip(*front), limits or [None] * len(weights))
+        self._scales = [_LossScale.of(_finite(column)).widened(limit) for column, limit in columns]
         self._weights = weights
 
     def __call__(self, losses: Sequence[float]) -> tuple[float, float]:
@@ -97,15 +106,29 @@ class _LossScale:
             return cls(math.log(best), math.log(worst) - math.log(best), by_ratio=True)
         return cls(best, worst - best, by_ratio=False)
 
+    def widened(self, limit: float | None) -> _LossScale:
+        """Return the scale that ends at a limit worse than the best value; without one, at no less than it should."""
+        span = 0.0 if limit is None else self._position(limit) - self.best
+        least = math.log(LEAST_RATIO) if self.by_ratio else LEAST_SHARE * abs(self.best)
+        return replace(self, span=span if span > 0 else max(self.span, least))
+
     def __call__(self, loss: float) -> float:
         if math.isnan(loss):
             return math.inf
-        value = (math.log(loss) if loss > 0 else -math.inf) if self.by_ratio else loss
-        return max(0.0, (value - self.best) / (self.span or 1.0))
+        return max(0.0, (self._position(loss) - self.best) / (self.span or 1.0))
+
+    def _position(self, loss: float) -> float:
+        if not self.by_ratio:
+            return loss
+        return math.log(loss) if loss > 0 else -math.inf
 
 
 def _scales(front: Sequence[Sequence[float]]) -> list[_LossScale]:
-    return [_LossScale.of([loss for loss in column if math.isfinite(loss)]) for column in zip(*front)]
+    return [_LossScale.of(_finite(column)) for column in zip(*front)]
+
+
+def _finite(column: Sequence[float]) -> list[float]:
+    return [loss for loss in column if math.isfinite(loss)]
 
 
 class Fronts:

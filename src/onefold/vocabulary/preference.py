@@ -9,16 +9,19 @@ Objective(maximize="accuracy", minimize="latency_s", prefer=Preference(guard={"a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import ObjectiveError, unknown
+from onefold.vocabulary.pareto import LEAST_SHARE
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.requirement import Bound
 
-GUARD_SHARE = 0.05  # of the best value of the workload's own metric that a model may give up for the other goals
+GUARD_SHARE = LEAST_SHARE  # of the best value of the workload's own metric that a model may give up for the other goals
+Guard = Mapping[str, Bound | Sequence[Bound]]
+SettledGuard = Sequence[tuple[str, Bound]]  # with known limits
 
 
 @suggest_fields
@@ -26,20 +29,21 @@ GUARD_SHARE = 0.05  # of the best value of the workload's own metric that a mode
 class Preference:
     """Weights of the goals, and a guard: bounds that the trial handed over meets if any trial of the front does.
 
-    Without weights all goals count alike; with weights, goals that have none do not count. A guard of None stands for
-    the default, which a study sets: at most GUARD_SHARE worse than the best trial of the front by the workload's own
-    metric. An empty guard admits every trial of the front.
+    Without weights all goals count alike; with weights, goals that have none do not count. If no trial of the front
+    meets the guard, the one that violates it least is handed over. A guard of None stands for the default, which a
+    study sets: at most GUARD_SHARE worse than the best trial of the front by the workload's own metric. An empty guard
+    admits every trial of the front. A metric may have several bounds.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
-    guard: Mapping[str, Bound] | None = None
+    guard: Guard | None = None
 
     def __post_init__(self) -> None:
         for metric, weight in self.weights.items():
             is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
             if not is_number or not (math.isfinite(weight) and weight >= 0):
                 raise ObjectiveError(f"the weight of {metric} must be a number of 0 or more, got {weight!r}")
-        for metric, bound in (self.guard or {}).items():
+        for metric, bound in guard_bounds(self.guard):
             if not isinstance(bound, Bound):
                 raise ObjectiveError(
                     f"the guard of {metric} must be a bound such as at_least('best-5%'), got {bound!r}"
@@ -69,27 +73,40 @@ class Preference:
         bound = Bound(None, maximize, -GUARD_SHARE if maximize else GUARD_SHARE, is_share=True)
         return replace(self, guard={metric: bound})
 
-    def settled_guard(self, front: Iterable[Metrics]) -> dict[str, Bound]:
+    def settled_guard(self, front: Iterable[Metrics]) -> SettledGuard:
         """Return the guard with bounds relative to the best fixed by the best of the front.
 
         A bound on a metric that no trial of the front has is left out: a workload may not report its default metric.
         """
         results = list(front)
         known = {metric: [metrics[metric] for metrics in results if metric in metrics] for metric in self.guard or ()}
-        return {metric: bound.settled(known[metric]) for metric, bound in (self.guard or {}).items() if known[metric]}
+        return [(metric, bound.settled(known[metric])) for metric, bound in guard_bounds(self.guard) if known[metric]]
 
     def to_json(self) -> dict[str, Any]:
         """Return the preference as plain JSON values."""
-        guard = None if self.guard is None else {metric: bound.to_json() for metric, bound in self.guard.items()}
+        guard = None if self.guard is None else {metric: _plain(bounds) for metric, bounds in self.guard.items()}
         return {"weights": dict(self.weights), "guard": guard}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preference:
         """Return the preference that `to_json` wrote."""
         guard = data["guard"]
-        return cls(
-            data["weights"], None if guard is None else {metric: Bound(**bound) for metric, bound in guard.items()}
-        )
+        return cls(data["weights"], None if guard is None else {metric: _bounds(guard[metric]) for metric in guard})
+
+
+def guard_bounds(guard: Guard | None) -> Iterator[tuple[str, Bound]]:
+    """Yield every bound of a guard with its metric."""
+    for metric, bounds in (guard or {}).items():
+        is_several = isinstance(bounds, Sequence) and not isinstance(bounds, str)
+        yield from ((metric, bound) for bound in (bounds if is_several else (bounds,)))  # type: ignore[misc, union-attr]
+
+
+def _plain(bounds: Bound | Sequence[Bound]) -> Any:
+    return bounds.to_json() if isinstance(bounds, Bound) else [bound.to_json() for bound in bounds]
+
+
+def _bounds(data: Any) -> Bound | tuple[Bound, ...]:
+    return Bound(**data) if isinstance(data, Mapping) else tuple(Bound(**each) for each in data)
 
 
 def preference(given: Preference | Mapping[str, float] | str | None) -> Preference:
@@ -101,9 +118,9 @@ def preference(given: Preference | Mapping[str, float] | str | None) -> Preferen
     return Preference(_weights(given) if isinstance(given, str) else dict(given or {}))
 
 
-def meets_guard(metrics: Metrics, guard: Mapping[str, Bound]) -> bool:
-    """Return whether the metrics meet every bound of a guard whose limits are known."""
-    return all(metric in metrics and bound.violation(metrics[metric]) == 0 for metric, bound in guard.items())
+def guard_violation(metrics: Metrics, guard: SettledGuard) -> float:
+    """Return the total violation of a guard, relative to its limits: 0 if it is met, infinite without a metric."""
+    return sum(bound.violation(metrics.get(metric, math.nan)) for metric, bound in guard)
 
 
 def _weights(text: str) -> dict[str, float]:

@@ -12,15 +12,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onefold.vocabulary.errors import InputError, ObjectiveError
+from onefold.vocabulary.errors import InputError, ObjectiveError, suggestion
 from onefold.vocabulary.expression import names
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 
 _EXAMPLES = "accuracy>=0.9, latency_s<=0.03, accuracy>=best-0.01 or accuracy>=best-5%"
 _UNITS: Mapping[str, Callable[[str], float]] = {"_bytes": parse_bytes, "_s": parse_seconds}
+_MEASURED = ("latency_s", "latency_p99_s", "train_time_s", "size_bytes", "encoded_bytes", "serving_memory_bytes")
 _FROM_BEST = re.compile(r"\s*best\s*(?:([-+])\s*([.\deE]+|[.\d]+[eE]-\d+)\s*(%)?)?\s*")
 
 
@@ -109,17 +111,49 @@ def requirement(text: str) -> tuple[str, Bound]:
     return match[1], _bound(_without_unit(match[1], match[3]), at_least=match[2] == ">=")
 
 
+def check_fraction(metric: str, bound: Bound) -> None:
+    """Raise ObjectiveError for a bound on a metric from 0 to 1 that every result meets, or none."""
+    sign, limit = ">=" if bound.at_least else "<=", bound.limit
+    if bound.from_best is not None and not bound.is_share and abs(bound.from_best) >= 1:
+        share = f"{metric}{sign}best{bound.from_best:+g}%"
+        raise ObjectiveError(
+            f"every result meets {metric}{bound}, since {metric} is between 0 and 1; write {share} for a share of the "
+            "best"
+        )
+    if bound.from_best is None and limit is not None and bound.at_least and limit > 1:
+        raise ObjectiveError(
+            f"no result can meet {metric}{bound}, since {metric} is between 0 and 1; "
+            + (f"write {metric}>={limit / 100:g} for {limit:g} %" if 10 <= limit <= 100 else "lower the bound")
+        )
+
+
 def _without_unit(metric: str, limit: str) -> str:
     """Return a limit in the unit that the name of its metric says: "200000" for "200kB", 0.002 for "2ms"."""
     name = metric.partition("@")[0]  # without the device
     has_unit = name.isidentifier() and not name.endswith("_per_s")
     parse = next((parse for suffix, parse in _UNITS.items() if has_unit and name.endswith(suffix)), None)
     if parse is None:
+        if has_unit and (unit := _unit_of(limit)) is not None:
+            like = [each for each in _MEASURED if each.endswith(unit)]
+            raise ObjectiveError(
+                f"the limit {limit!r} has a unit, and the name of the metric {name!r} says none{suggestion(name, like)}"
+            )
         return limit
     try:
         return repr(parse(limit))
     except InputError:
         return limit
+
+
+def _unit_of(limit: str) -> str | None:
+    """Return the suffix of the metrics whose unit a limit has; None if it has no unit."""
+    if not limit.strip()[-1:].isalpha() or _FROM_BEST.fullmatch(limit):
+        return None
+    for suffix, parse in _UNITS.items():
+        with suppress(InputError):
+            parse(limit)
+            return suffix
+    return None
 
 
 def _bound(limit: float | str, *, at_least: bool) -> Bound:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onefold.vocabulary.argument_checks import suggest_fields
+from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import OMIT_IF_EMPTY, Energy, Metrics, Value
 from onefold.vocabulary.serving import LatencySource
 
@@ -29,6 +30,14 @@ class Recipe:
     channels: float = 0.0  # share of channels removed from every layer
     precision: str = FULL_PRECISION
     extra: tuple[tuple[str, Value], ...] = field(default=(), metadata=OMIT_IF_EMPTY)
+
+    def __post_init__(self) -> None:
+        for name in ("sparsity", "channels"):
+            share = getattr(self, name)
+            if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
+                raise InputError(f"{name} must be at least 0 and below 1, such as 0.5, but got {share!r}")
+        if not isinstance(self.precision, str):
+            raise InputError(f'precision must be a name such as "int8", but got {self.precision!r}')
 
     @classmethod
     def of(cls, settings: Mapping[str, Value]) -> Recipe:

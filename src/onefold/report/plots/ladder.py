@@ -13,6 +13,7 @@ from onefold.report.plots.marks import Plot, dot, ranking_legend, tooltip, trial
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
+from onefold.vocabulary.forks import fork_of
 from onefold.vocabulary.ranking import is_rated
 from onefold.vocabulary.records import Rung, RungState
 
@@ -45,6 +46,7 @@ def ladder(summary: Summary) -> Plot:
     if summary.failures:
         legend.append(("cross", "failed"))
     caption = "Each column is a level with its trials, best on top. Lines lead to the promoted trials."
+    caption += " Forks are not shown." if summary.forks else ""
     return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
 
 
@@ -63,6 +65,7 @@ def _columns(summary: Summary, height: float) -> list[list[LadderMark]]:
         visits = [
             (rung, index + 1 < len(trial.current_rungs))
             for trial in summary.trials
+            if fork_of(trial.config) is None
             for index, rung in enumerate(trial.current_rungs)
             if rung.grant.level == level.grant.level
         ]

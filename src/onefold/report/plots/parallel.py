@@ -12,15 +12,19 @@ from onefold.report.plots.marks import Plot, direction, ranking_legend, tooltip,
 from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
 from onefold.report.study.summary import Summary
+from onefold.report.study.tables import VARIANT
 from onefold.vocabulary import quantities
+from onefold.vocabulary.forks import dense_config, fork_of
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial, Value
 from onefold.vocabulary.space import Choice, Float, Parameter
+from onefold.vocabulary.variants import Recipe
 
 NAME, TITLE = "parallel", "Configurations"
 WIDTH, TOP, BOTTOM = 1136.0, 72.0, 340.0
 MISSING_Y = 376.0  # position of trials without a value on an axis
-MIN_AXIS_GAP = 84.0  # pixels between two axes; more axes make the drawing wider
+MIN_AXIS_GAP = 96.0  # pixels between two axes; more axes make the drawing wider
+TITLE_LETTER = 7.4  # pixels per character of the name of an axis, rounded up
 MAX_SLOTS = 8  # values of an Int that get a slot each
 
 
@@ -39,6 +43,8 @@ class ParallelAxis:
 def parallel(summary: Summary) -> Plot:
     """Draw a line per trial, colored by rank, with the best one on top."""
     axes = [_parameter_axis(summary, name, parameter) for name, parameter in _varied(summary).items()]
+    if summary.forks:
+        axes.append(_recipe_axis(summary))
     if not axes or not summary.ranking:
         why = "No parameter varies" if summary.ranking else "No trial has a result"
         return Plot(NAME, TITLE, f"{why}, so there are no configurations to compare.", wide=True)
@@ -53,7 +59,7 @@ def parallel(summary: Summary) -> Plot:
 
 
 def _varied(summary: Summary) -> dict[str, Parameter]:
-    used = {name for trial in summary.trials for name in trial.config}
+    used = {name for trial in summary.trials for name in dense_config(trial.config)}
     return {name: parameter for name, parameter in summary.parameters.items() if parameter.size > 1 and name in used}
 
 
@@ -66,6 +72,17 @@ def _parameter_axis(summary: Summary, name: str, parameter: Parameter) -> Parall
     scale = Scale(parameter.low, parameter.high, BOTTOM, TOP, parameter.log)
     crossings = {trial.number: _on(scale, values.get(trial.number)) for trial in summary.trials}
     return ParallelAxis(name, "log scale" if parameter.log else "", crossings, tuple(scale.ticks()))
+
+
+def _recipe_axis(summary: Summary) -> ParallelAxis:
+    """Return the axis of the recipes that trials are compressed by."""
+    recipes = {trial.number: str(_recipe(trial)) for trial in summary.trials}
+    return _slots(summary, VARIANT, tuple(dict.fromkeys(recipes.values())), recipes)
+
+
+def _recipe(trial: Trial) -> Recipe:
+    fork = fork_of(trial.config)
+    return Recipe() if fork is None else fork.recipe
 
 
 def _on(scale: Scale, value: Value) -> float | None:
@@ -131,7 +148,9 @@ def _lines(summary: Summary, axes: list[ParallelAxis], positions: list[float]) -
 
 
 def _tooltip_text(summary: Summary, trial: Trial) -> str:
-    settings = (f"{name} = {quantities.setting(value)}" for name, value in trial.config.items())
+    settings = [f"{name} = {quantities.setting(value)}" for name, value in dense_config(trial.config).items()]
+    if (fork := fork_of(trial.config)) is not None:
+        settings.append(str(fork))
     return "\n".join((trial_label(summary, trial), *settings))
 
 
@@ -139,7 +158,7 @@ def _axis(axis: ParallelAxis, x: float, room: float) -> Iterator[Markup]:
     letters = int(room / LETTER)
     anchor = "end" if axis.right else "middle"
     shift = 66.0 if axis.right else 0.0
-    lines = wrapped(axis.title, int((room + 16) / (LETTER + 0.4)) if not axis.right else 18)
+    lines = wrapped(axis.title, int(room / TITLE_LETTER) if not axis.right else 18)
     for index, line in enumerate(reversed(lines)):
         inside = (tooltip(axis.title), Markup.escape(line))
         yield element("text", *inside, class_="axis", x=x + shift, y=34 - 15 * index, text_anchor=anchor)

@@ -28,8 +28,11 @@ def tradeoffs(summary: Summary) -> list[Plot]:
     return [replace(tradeoff(summary, pair), name=f"{NAME}-goals-{number}") for number, pair in enumerate(shown)]
 
 
-def tradeoff(summary: Summary, pair: Pair) -> Plot:
-    """Draw a dot per trial, the second goal of the pair over x and the first one over y, with the Pareto front."""
+def tradeoff(summary: Summary, pair: Pair, *, front: str = "Pareto front: not dominated by another trial") -> Plot:
+    """Draw a dot per trial, the second goal of the pair over x and the first one over y, with the Pareto front.
+
+    `front` is its label in the legend. The recommended trial is marked.
+    """
     if not summary.ranking:
         return Plot(NAME, TITLE, "No trial has a result, so there is no trade-off to show.")
     first, second = pair
@@ -39,9 +42,12 @@ def tradeoff(summary: Summary, pair: Pair) -> Plot:
     caption = f"Of {shown}" + (f"; the front is over all {goals} goals." if goals > 2 else ".")
     legend = [("dot plain", "trial")]
     if summary.front:
-        legend.append(("dot best", "Pareto front: not dominated by another trial"))
+        legend.append(("dot best", front))
     if not all(summary.is_feasible(trial) for trial in summary.ranking):
         legend.append(("dot plain hollow", "violates a requirement"))
+    if (chosen := _recommended(summary)) is not None:
+        is_member = any(trial.number == chosen for trial in summary.front)
+        legend.append((f"dot {'best' if is_member else 'plain'} chosen", f"recommended: trial {chosen}"))
     title = f"{first.metric.capitalize()} against {second.metric}"
     return Plot(NAME, title, caption, _drawing(summary, pair), tuple(legend))
 
@@ -65,12 +71,21 @@ def _drawing(summary: Summary, pair: Pair) -> Markup:
         line = staircase([positions[trial.number] for trial in front])
         parts.append(element("path", class_="line best thin", d=line))
     members = {trial.number for trial in front}
-    for trial in sorted(summary.ranking, key=lambda trial: trial.number in members):
+    chosen = _recommended(summary)
+    for trial in sorted(summary.ranking, key=lambda trial: (trial.number == chosen, trial.number in members)):
         kind = "dot best" if trial.number in members else "dot plain"
         style, radius = kind + ("" if summary.is_feasible(trial) else " hollow"), 4 if trial.number in members else 3.4
+        if trial.number == chosen:
+            style, radius = f"{style} chosen", 5
         parts.append(dot(positions[trial.number], radius, style, trial_label(summary, trial), data_t=trial.number))
     parts += _labels(front, positions, frame)
     return picture(frame.width, frame.height, f"{first.metric} against {second.metric}", parts)
+
+
+def _recommended(summary: Summary) -> int | None:
+    """Return the number of the recommended trial, if it is among those drawn."""
+    number = summary.recommendation.trial if summary.recommendation is not None else None
+    return number if any(trial.number == number for trial in summary.ranking) else None
 
 
 def _labels(front: list[Trial], positions: dict[int, tuple[float, float]], frame: Frame) -> Iterator[Markup]:

@@ -23,6 +23,7 @@ class RungSummary:
     running: int  # none if the study does not run
     promoted: int
     best: float | None  # value of the first goal among the feasible results
+    most_epochs: int  # of forks, whose recipes differ in epochs; for all others those of the grant
 
     @property
     def unfinished(self) -> int:
@@ -51,7 +52,10 @@ class LearningCurve:
 
 
 def levels_of(objective: Objective, trials: Iterable[Trial], *, is_running: bool) -> tuple[RungSummary, ...]:
-    """Return the rungs by level, the lowest first."""
+    """Return the rungs of these trials by level, the lowest first.
+
+    Forks have a level too, that of their parent, but other epochs: give them apart from dense trials.
+    """
     visits: dict[int, list[tuple[Rung, bool]]] = {}
     for trial in trials:
         for index, rung in enumerate(trial.current_rungs):
@@ -67,13 +71,14 @@ def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]], *, is_runn
         if rung.state is RungState.DONE and is_feasible(rung.metrics, objective)
     ]
     return RungSummary(
-        grant=visits[-1][0].grant,
+        grant=min((rung.grant for rung, _ in visits), key=lambda grant: grant.epochs),
         trials=len(visits),
         done=sum(rung.state is RungState.DONE for rung, _ in visits),
         failed=sum(rung.state is RungState.FAILED for rung, _ in visits),
         running=sum(is_running and rung.state is RungState.DECIDED for rung, _ in visits),
         promoted=sum(is_promoted for _, is_promoted in visits),
         best=min(kept, key=goal.loss, default=None),
+        most_epochs=max(rung.grant.epochs for rung, _ in visits),
     )
 
 

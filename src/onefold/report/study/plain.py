@@ -14,13 +14,14 @@
                  that was handed over, measured again), keeps (the requirements; null without a result), level, epochs,
                  cost, refusals, and its rungs: rung, level, bracket, decision, state, epochs, data, time_s (granted),
                  threads, attempts, metrics, cost, started_s, ended_s, failure
-    levels       the rungs by level: level, epochs, data, time_s (granted), trials, done, failed, running,
-                 promoted, best
+    levels       the rungs of uncompressed trials by level: level, epochs, data, time_s (granted), trials, done,
+                 failed, running, promoted, best
     epochs       trial, rung, number, metrics, cost
     progress     finished rungs by time: time_s, trial, level, value (of the first goal), keeps, best (at that time)
     curves       metric, and by trial its points as [epoch, value]
     failures     trial, rung, level, kind, reason, traceback, config, and log: the file in the study's folder
                  with all of the traceback
+    forks        only with in-loop compression: the rungs of forks as in levels, with the fewest epochs of each level
     serving      only if serving was measured: devices (names), labels (sources of metrics that were not
                  measured on the device), recommendation (trial, keeps, quality, reasons, shortfalls, and by device:
                  points by purpose, reasons, top, alternatives, compared, front), surfaces (trials that share it,
@@ -37,6 +38,7 @@ from __future__ import annotations
 from typing import Any
 
 from onefold.report.json_values import finite
+from onefold.report.study.course import RungSummary
 from onefold.report.study.serving import serving_json
 from onefold.report.study.summary import FailedTrial, Summary
 from onefold.vocabulary.records import Failure, Grant, Measurement, Rung, Trial, to_json
@@ -61,10 +63,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "counts": {**{state.value: count for state, count in summary.counts.items()}, "all": len(summary.trials)},
         "cost": _cost(summary.cost),
         "trials": [_trial(summary, trial) for trial in summary.trials],
-        "levels": [
-            {**_grant(level.grant), **_attributes(level, "trials", "done", "failed", "running", "promoted", "best")}
-            for level in summary.levels
-        ],
+        "levels": [_level(level) for level in summary.levels],
         "epochs": [
             {**_attributes(epoch, "trial", "rung", "number", "metrics"), "cost": _cost(epoch.measurement)}
             for epoch in summary.epochs
@@ -75,6 +74,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
             "trials": {curve.trial: curve.points for curve in summary.curves},
         },
         "failures": [_failed(failed) for failed in summary.failures],
+        **({"forks": [_level(level) for level in summary.forks]} if summary.forks else {}),
         **({"serving": serving_json(summary)} if summary.servings else {}),
         **({"knobs": summary.knob_records} if summary.knob_records else {}),
     }
@@ -123,6 +123,10 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 def _grant(grant: Grant) -> dict[str, Any]:
     return _attributes(grant, "level", "epochs", "data", "time_s")
+
+
+def _level(level: RungSummary) -> dict[str, Any]:
+    return {**_grant(level.grant), **_attributes(level, "trials", "done", "failed", "running", "promoted", "best")}
 
 
 def _cost(spent: Measurement) -> dict[str, Any]:

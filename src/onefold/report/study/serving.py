@@ -188,7 +188,8 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     first, second = pair.goals
     title = f"{quality.metric.capitalize()} against {TITLES[metric].replace('/', ' per ')}"
     caption = f"Trials of the top levels on {on.device}" + (f"; {metric} is {source}." if source else ".")
-    return replace(tradeoff(view, (first, second)), name=f"tradeoff-{metric}", title=title, caption=caption)
+    drawn = tradeoff(view, (first, second), front="Pareto front of these two, among the trials of this plot")
+    return replace(drawn, name=f"tradeoff-{metric}", title=title, caption=caption)
 
 
 def _compared(summary: Summary, on: DeviceRecommendation) -> Iterator[Trial]:

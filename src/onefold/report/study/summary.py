@@ -23,6 +23,7 @@ from onefold.serving.recommendation import Recommendation, recommend
 from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
 from onefold.vocabulary.costs import COST_METRICS, with_cost_so_far
+from onefold.vocabulary.forks import fork_of
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import Goal, Objective
 from onefold.vocabulary.ranking import front, is_feasible, is_rated, leaderboard, settled
@@ -71,7 +72,8 @@ class Summary:
     counts: Mapping[TrialState, int]  # by state that occurs, in the order of TrialState
     failures: tuple[FailedTrial, ...]
     refusals: tuple[Refusal, ...]
-    levels: tuple[RungSummary, ...]  # lowest first
+    levels: tuple[RungSummary, ...]  # of dense trials, lowest first
+    forks: tuple[RungSummary, ...]  # by the level of their parents; empty without in-loop compression
     cost: Measurement  # of all rungs together
     progress: tuple[RungResult, ...]  # by time
     curve_metric: str  # the metric of the learning curves; "" without epochs
@@ -210,6 +212,8 @@ def summarize(
     metrics = tuple(dict.fromkeys(name for name in objective.metrics if any(name in r.metrics for r in results)))
     metrics += tuple(sorted({name for rung in results for name in rung.metrics} - set(metrics)))
     states = Counter(trial.state for trial in trials)
+    dense = [trial for trial in trials if fork_of(trial.config) is None]
+    forks = [trial for trial in trials if fork_of(trial.config) is not None]
     return Summary(
         study=study,
         objective=objective,
@@ -228,7 +232,8 @@ def summarize(
             if rung.failure
         ),
         refusals=tuple(refusal for trial in trials for refusal in trial.refusals),
-        levels=levels_of(objective, trials, is_running=study.state is StudyState.RUNNING),
+        levels=levels_of(objective, dense, is_running=study.state is StudyState.RUNNING),
+        forks=levels_of(objective, forks, is_running=study.state is StudyState.RUNNING),
         cost=sum((trial.cost for trial in trials), Measurement.nothing()),
         progress=finished_rungs(objective, trials),
         curve_metric=curve_metric,

@@ -53,14 +53,19 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
 
 
 def rungs_table(summary: Summary) -> Table:
-    """Return the table of rungs, level by level."""
+    """Return the table of rungs, level by level, and below them the forks of each level."""
     titles = ("level", "budget", "trials", "done", "failed", "promoted", f"best {summary.goal_metric}")
     columns = tuple(Column(title, ColumnKind.TRIAL, numeric=title != "budget") for title in titles)
     rows = []
-    for level in summary.levels:
+    for level in (*summary.levels, *summary.forks):
         best = quantities.MISSING if level.best is None else summary.format(summary.goal_metric, level.best)
         numbers = (level.trials, level.done, level.failed, level.promoted)
-        rows.append(Row.of(str(level.grant.level), phrases.grant(level.grant), *map(str, numbers), best))
+        name, budget = str(level.grant.level), phrases.grant(level.grant)
+        if level in summary.forks:
+            name = f"{name}, forks"
+            if level.most_epochs > level.grant.epochs:
+                budget = f"{level.grant.epochs} to {quantities.count(level.most_epochs, 'epoch')}"
+        rows.append(Row.of(name, budget, *map(str, numbers), best))
     return Table("rungs", "Rungs", columns, tuple(rows))
 
 

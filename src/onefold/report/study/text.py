@@ -27,7 +27,7 @@ def as_text(summary: Summary) -> str:
     parts: list[Iterable[str]] = [_head(summary), _best(summary), _facts(summary)]
     if summary.recommendation:
         parts += _serving(summary, summary.recommendation)
-    if len(summary.levels) > 1:
+    if len(summary.levels) + len(summary.forks) > 1:
         parts.append(table_lines(rungs_table(summary)))
     if summary.front:
         parts.append(_front_lines(summary, summary.front_by_goal[: 2 * SHOWN]))
