@@ -63,7 +63,7 @@ class ModelWriter:
         if self._model_file(trial) is None:
             raise InputError(
                 f"trial {trial.number} was stopped at level {trial.level}, and its model was removed when the study "
-                f"ended; export a trial of the front: onefold show {self.study} --front"
+                "ended; only those of the trials on the Pareto front, and of the winner, are kept: name one of these"
             )
         card = {**self.card(trial, self.describe(trial)), **for_card}
         with new_generation(target, home=self.home) as new:
